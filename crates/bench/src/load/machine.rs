@@ -25,13 +25,15 @@ const TABLE: &str = "parquet";
 /// How often a query runs alone, after a first time.
 const ALONE: usize = 3;
 
-/// A query with its answer.
+/// A query with its answer, which the CPU gives.
 #[derive(Debug)]
 pub(super) struct Query {
     pub name: String,
     sql: String,
     /// Seconds that it takes alone, without a scheduler.
     pub alone: f64,
+    /// The same on the CPU, if sessions use a GPU.
+    pub on_cpu: Option<f64>,
     answer: Vec<String>,
 }
 
@@ -69,6 +71,26 @@ impl Machine {
 
     /// A session of a user.
     pub async fn session(&self, user: &str, scheduler: Option<&Arc<Scheduler>>) -> Result<SessionContext> {
+        self.session_with(&self.settings, user, scheduler).await
+    }
+
+    /// A session on the CPU; `None` if all are.
+    async fn session_on_cpu(&self) -> Result<Option<SessionContext>> {
+        const DEVICE: &str = "overspill.device";
+        if !self.settings.iter().any(|(key, value)| key == DEVICE && value != "cpu") {
+            return Ok(None);
+        }
+        let on_cpu = [(DEVICE.to_owned(), "cpu".to_owned())];
+        let settings: Vec<_> = self.settings.iter().cloned().chain(on_cpu).collect();
+        self.session_with(&settings, "", None).await.map(Some)
+    }
+
+    async fn session_with(
+        &self,
+        settings: &[(String, String)],
+        user: &str,
+        scheduler: Option<&Arc<Scheduler>>,
+    ) -> Result<SessionContext> {
         let config = SessionConfig::new()
             .with_target_partitions(self.threads)
             .with_extension(Arc::new(self.runtime.clone()))
@@ -77,7 +99,7 @@ impl Machine {
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.env))
             .with_overspill(OverspillConfig::default());
-        for (key, value) in &self.settings {
+        for (key, value) in settings {
             builder.config().get_or_insert_default().options_mut().set(key, &setting_in_bytes(key, value)?)?;
         }
         if let Some(scheduler) = scheduler {
@@ -107,19 +129,29 @@ impl Machine {
             return exec_err!("There are no queries: their files end in .{QUERY}");
         }
         let session = self.session("", None).await?;
+        let on_cpu = self.session_on_cpu().await?;
         let mut queries = vec![];
         for (name, sql) in texts {
             tell(&format!("{name} alone"));
-            let mut query = Query { name, sql, alone: 0.0, answer: vec![] };
-            (_, query.answer) = self.rows(&session, &query).await?;
-            let mut alone = vec![];
-            for _ in 0..ALONE {
-                alone.push(self.run(&session, &query).await?);
+            let mut query = Query { name, sql, alone: 0.0, on_cpu: None, answer: vec![] };
+            (_, query.answer) = self.rows(on_cpu.as_ref().unwrap_or(&session), &query).await?;
+            query.alone = self.alone(&session, &query).await?;
+            if let Some(session) = &on_cpu {
+                query.on_cpu = Some(self.alone(session, &query).await?);
             }
-            query.alone = median(alone).unwrap_or(0.0);
             queries.push(query);
         }
         Ok(queries)
+    }
+
+    /// Seconds that a query takes in a session, the median of some runs after a first one.
+    async fn alone(&self, session: &SessionContext, query: &Query) -> Result<f64> {
+        self.run(session, query).await?;
+        let mut alone = vec![];
+        for _ in 0..ALONE {
+            alone.push(self.run(session, query).await?);
+        }
+        Ok(median(alone).unwrap_or(0.0))
     }
 
     /// Runs a query, and returns its seconds.

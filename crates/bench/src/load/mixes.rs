@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use datafusion::common::{Result, exec_datafusion_err};
 use overspill::scheduler::{Scheduler, SchedulerConfig};
-use overspill_schedule::simulator::{Mix, run as simulate};
-use overspill_schedule::{Class, ScheduleConfig, Slots};
+use overspill_schedule::simulator::{Mix, SimulatedQuery, run as simulate};
+use overspill_schedule::{Demand, QueryId, ScheduleConfig, Slots, UserId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
@@ -16,6 +16,9 @@ use super::machine::{Machine, Query};
 
 /// How many queries a mix has.
 const QUERIES: std::ops::RangeInclusive<usize> = 4..=16;
+
+/// The share of a query's work that is supposed to be lost when it leaves the GPU.
+const MOVE_COST: f64 = 0.02;
 
 /// Times of a mix.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +37,15 @@ pub(super) struct Compared {
     pub simulated: Times,
 }
 
-/// Runs random mixes on this machine, with a scheduler that knows the queries, and in the simulator.
+/// Runs random mixes on this machine, with a scheduler that knows the queries, and in the simulator. `demands` are what the scheduler
+/// predicts of each query.
 ///
 /// # Errors
 /// That of the first query that fails.
 pub(super) async fn compare(
     machine: &Arc<Machine>,
     queries: &Arc<[Query]>,
+    demands: &[Demand],
     policy: LoadPolicy,
     scheduler: &Arc<Scheduler>,
     seeds: std::ops::Range<u64>,
@@ -51,8 +56,8 @@ pub(super) async fn compare(
         let count = random.random_range(QUERIES);
         let mix: Vec<usize> = (0..count).map(|_| random.random_range(0..queries.len())).collect();
         let measured = measure(machine, queries, scheduler, &mix).await?;
-        let alone: Vec<f64> = mix.iter().map(|query| queries[*query].alone).collect();
-        compared.push(Compared { policy, measured, simulated: simulated(scheduler.config(), &alone) });
+        let mix = mix.iter().map(|query| (&queries[*query], demands[*query]));
+        compared.push(Compared { policy, measured, simulated: simulated(scheduler.config(), mix) });
     }
     Ok(compared)
 }
@@ -84,13 +89,19 @@ async fn measure(
     Ok(Times { overall, mean: sum / mix.len() as f64 })
 }
 
-/// What the simulator says of queries at once that take these seconds alone, on the CPU.
-fn simulated(config: &SchedulerConfig, alone: &[f64]) -> Times {
-    let queries: Vec<_> = alone.iter().map(|seconds| (0.0, Class::Join, *seconds, f64::INFINITY)).collect();
-    let mut mix = Mix::of(&queries);
-    for query in &mut mix.queries {
-        query.demand.gpu = None;
-    }
+/// What the simulator says of queries at once, which take what they take alone.
+fn simulated<'a>(config: &SchedulerConfig, queries: impl Iterator<Item = (&'a Query, Demand)>) -> Times {
+    let query = |(number, (query, demand)): (u64, (&Query, Demand))| {
+        let cpu = query.on_cpu.unwrap_or(query.alone);
+        let gpu = query.on_cpu.map(|_| query.alone);
+        SimulatedQuery {
+            demand: Demand { id: QueryId(number), user: UserId(number), gpu: demand.gpu.and(gpu), cpu, ..demand },
+            arrival: 0.0,
+            cpu,
+            gpu: gpu.unwrap_or(f64::INFINITY),
+        }
+    };
+    let mix = Mix { queries: (0..).zip(queries).map(query).collect(), move_cost: MOVE_COST };
     let outcome = simulate(
         &mix,
         &ScheduleConfig {

@@ -17,7 +17,7 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::OverspillRuntime;
 use overspill::scheduler::{Scheduler, SchedulerConfig};
 use overspill_machine::topology::Topology;
-use overspill_schedule::{OverspillSettings, Paper5Settings, PolicyKind, What, check};
+use overspill_schedule::{Action, Decision, Demand, OverspillSettings, Paper5Settings, Place, PolicyKind, What, check};
 
 use crate::datagen::{self, Compression};
 use crate::report::{failed, median, slow_build, tell, write_file};
@@ -187,10 +187,10 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
         if let Some(scheduler) = policy.scheduler(args.most_running)?
             && (predicted.is_none() || args.mixes > 0)
         {
-            let learned = runtime.block_on(predictions(&machine, &queries, &scheduler))?;
+            let (learned, demands) = runtime.block_on(predictions(&machine, &queries, &scheduler))?;
             predicted.get_or_insert(learned);
             let seeds = args.seed..args.seed.saturating_add(args.mixes);
-            let mixes = mixes::compare(&machine, &queries, *policy, &scheduler, seeds);
+            let mixes = mixes::compare(&machine, &queries, &demands, *policy, &scheduler, seeds);
             compared.extend(runtime.block_on(mixes)?);
             keeps_limits(&scheduler)?;
         }
@@ -240,17 +240,32 @@ fn keeps_limits(scheduler: &Scheduler) -> Result<()> {
     }
 }
 
-/// Runs each query alone, and compares with what the scheduler expected.
-async fn predictions(machine: &Machine, queries: &[Query], scheduler: &Arc<Scheduler>) -> Result<Predicted> {
+/// Runs each query alone, and compares with what the scheduler expected, of the place where the query was. Returns its last expectations
+/// as well.
+async fn predictions(
+    machine: &Machine,
+    queries: &[Query],
+    scheduler: &Arc<Scheduler>,
+) -> Result<(Predicted, Vec<Demand>)> {
     let session = machine.session("", Some(scheduler)).await?;
-    let (mut at_first, mut after_three) = (vec![], vec![]);
+    let (mut at_first, mut after_three, mut demands) = (vec![], vec![], vec![]);
     for query in queries {
         for run in 0..4 {
             let took = machine.run(&session, query).await?;
-            let predicted = scheduler.log().iter().rev().find_map(|entry| match entry.what {
-                What::Arrived(demand) => Some(demand.cpu),
+            let log = scheduler.log();
+            let demand = log.iter().rev().find_map(|entry| match entry.what {
+                What::Arrived(demand) => Some(demand),
                 _ => None,
             });
+            let demand = demand.ok_or_else(|| exec_datafusion_err!("{} did not come to the scheduler", query.name))?;
+            let is_on_gpu = log.iter().any(|entry| match entry.what {
+                What::Decided(Decision { id, action, .. }) => id == demand.id && action == Action::Start(Place::Gpu),
+                _ => false,
+            });
+            let predicted = if is_on_gpu { demand.gpu } else { Some(demand.cpu) };
+            if run == 3 {
+                demands.push(demand);
+            }
             let factor = predicted.map_or(f64::NAN, |predicted| (predicted / took).max(took / predicted));
             match run {
                 0 => at_first.push(factor),
@@ -261,5 +276,5 @@ async fn predictions(machine: &Machine, queries: &[Query], scheduler: &Arc<Sched
         }
     }
     let of = |factors| median(factors).unwrap_or(f64::NAN);
-    Ok(Predicted { at_first: of(at_first), after_three: of(after_three) })
+    Ok((Predicted { at_first: of(at_first), after_three: of(after_three) }, demands))
 }
