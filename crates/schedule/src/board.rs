@@ -33,7 +33,7 @@ pub struct Running {
     pub since: f64,
     /// Seconds of the place's full speed that it has had there.
     pub served: f64,
-    /// The share of the whole query that was left when it started there: less than 1 if it was moved.
+    /// What was left when it started there, as a share of what was predicted of the whole query: 1 unless it was moved.
     pub left: f64,
     /// Whether it is so short that it takes no slot.
     pub is_brief: bool,
@@ -60,10 +60,10 @@ impl Running {
         if self.is_overdue() { GOES_ON * self.served } else { (all - self.served).max(ENDING * all) }
     }
 
-    /// The share of the whole query that it still needs.
+    /// What it still needs, as a share of what was predicted of the whole query. It may be more than 1: a query that is overdue has more to
+    /// do than was predicted, at any place.
     pub fn share_left(&self) -> f64 {
-        let remaining = self.remaining();
-        self.left * remaining / (self.served + remaining)
+        self.remaining() / self.demand.seconds(self.place)
     }
 
     /// Whether it has run for longer than predicted.
