@@ -51,10 +51,15 @@ pub fn run(arguments: &MachineArgs) -> Outcome<()> {
     let topology = Topology::of_this_machine();
     let path = Measurements::path();
     let measured = if arguments.measure {
-        let measured = measure(&topology)?;
-        if let Some(path) = &path {
-            measured.save(path, &topology).map_err(|error| Failure::file("write", path, &error))?;
-        }
+        let save = |measured: &Measurements| match &path {
+            Some(path) => measured.save(path, &topology).map_err(|error| Failure::file("write", path, &error)),
+            None => Ok(()),
+        };
+        let mut measured = measure(&topology)?;
+        // What queries take is compared with what the rates say.
+        save(&measured)?;
+        measured.query_work = Some(measure_query_work(&topology)?);
+        save(&measured)?;
         Some(measured)
     } else {
         path.and_then(|path| Measurements::load(&path, &topology))
@@ -80,13 +85,16 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
     }
     measured.row_work =
         Some(measure_row_work(topology.cpu.threads).map_err(|error| Failure::message(error.to_string()))?);
+    Ok(measured)
+}
+
+/// Measures queries, beside rates that are kept already.
+fn measure_query_work(topology: &Topology) -> Outcome<QueryWork> {
     let gpu = (!topology.gpus.is_empty()).then_some(DeviceKind::Gpu);
     let shared = runtime();
     // This is a thread that may block.
     let queries = Handle::current().block_on(measure_queries(&shared, gpu, topology.cpu.threads, MEASURED_ROWS));
-    measured.query_work =
-        Some(queries.map_err(|error| Failure::message(format!("queries could not be measured: {error}")))?);
-    Ok(measured)
+    queries.map_err(|error| Failure::message(format!("queries could not be measured: {error}")))
 }
 
 /// The machine as lines of names and values.
@@ -385,7 +393,15 @@ Measured    nothing yet: overspill machine --measure
             query_work: Some(QueryWork {
                 operators: [("build".to_owned(), 41.0), ("filter".to_owned(), 3.25)].into(),
                 overlap: 1.2,
-                gpu: Some(GpuQueries { join_loss: 0.01, aggregate_loss: 0.2, joins: 8, aggregates: 1, both: 3 }),
+                gpu: Some(GpuQueries {
+                    join_cost: 1.5,
+                    aggregate_cost: 0.5,
+                    join_loss: 0.01,
+                    aggregate_loss: 0.2,
+                    joins: 8,
+                    aggregates: 1,
+                    both: 3,
+                }),
             }),
         };
         let expected = "\

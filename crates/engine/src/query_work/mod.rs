@@ -3,27 +3,26 @@
 mod fit;
 mod workload;
 
-use std::collections::BTreeMap;
-
 use datafusion::common::Result;
 use overspill_machine::DeviceKind;
 use overspill_machine::measure::{GpuQueries, QueryWork};
 
 use self::fit::{Sample, fitted};
 use self::workload::{AGGREGATE, JOIN, QUERIES, Workload};
-use crate::config::OverspillConfig;
+use crate::config::{Choice, OverspillConfig};
 use crate::runtime::OverspillRuntime;
-use crate::scheduler::work;
+use crate::scheduler::{ByKind, work};
 
-/// Rows of the largest table. Its queries take some tens of milliseconds.
-pub const MEASURED_ROWS: usize = 1 << 20;
+/// Rows of the largest table for each thread. Its queries take some tens of milliseconds: in fewer threads would be idle for most of the time,
+/// which queries of any size are not.
+pub const MEASURED_ROWS: usize = 1 << 19;
 
 /// The most queries that run at the same time.
 const MOST: usize = 8;
 
-/// Measures queries of `threads` threads each on tables of `rows` rows: fits the cost of a row to their times, operator by operator,
-/// and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes some seconds on two cores with [`MEASURED_ROWS`]. The
-/// machine should do nothing else meanwhile.
+/// Measures queries of `threads` threads each on tables of `rows` rows for each thread: fits the cost of a row to their times, operator by operator,
+/// and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes some seconds with [`MEASURED_ROWS`]. The machine
+/// should do nothing else meanwhile. What the GPU takes is compared with what the rates that `runtime` knows of the machine say.
 ///
 /// # Errors
 /// If a query fails.
@@ -33,18 +32,29 @@ pub async fn measure_queries(
     threads: usize,
     rows: usize,
 ) -> Result<QueryWork> {
-    let workload = Workload::new(runtime, threads, rows).await?;
+    let workload = Workload::new(runtime, threads, rows * threads).await?;
     let operators = operators(&workload, runtime, threads).await?;
     let cpu = Together::measure(&workload, DeviceKind::Cpu).await?;
     let gpu = match gpu {
-        Some(device) => Some(Together::measure(&workload, device).await?.beside(&cpu)),
+        Some(device) => {
+            let together = Together::measure(&workload, device).await?;
+            let cost = async |query, seconds: f64| -> Result<f64> {
+                let plan = workload.session(device).await?.sql(query).await?.create_physical_plan().await?;
+                let config = OverspillConfig { device: Choice(Some(device)), ..OverspillConfig::default() };
+                let (work, _) = work(plan.as_ref(), &config, runtime, threads);
+                Ok(work.gpu_cost(&operators, seconds * 1e9))
+            };
+            let (join_cost, aggregate_cost) =
+                (cost(JOIN, together.joins[0]).await?, cost(AGGREGATE, together.aggregates[0]).await?);
+            Some(GpuQueries { join_cost, aggregate_cost, ..together.beside(&cpu) })
+        }
         None => None,
     };
-    Ok(QueryWork { operators, overlap: cpu.overlap(), gpu })
+    Ok(QueryWork { operators: operators.names(), overlap: cpu.overlap(), gpu })
 }
 
 /// The cost of a row, by operator.
-async fn operators(workload: &Workload, runtime: &OverspillRuntime, threads: usize) -> Result<BTreeMap<String, f64>> {
+async fn operators(workload: &Workload, runtime: &OverspillRuntime, threads: usize) -> Result<ByKind> {
     let session = workload.session(DeviceKind::Cpu).await?;
     let mut samples = vec![];
     for query in QUERIES {
@@ -53,7 +63,7 @@ async fn operators(workload: &Workload, runtime: &OverspillRuntime, threads: usi
         let took = workload.together(DeviceKind::Cpu, &[query]).await? * 1e9;
         samples.push(Sample { rows: work.rows, start: work.start(), took });
     }
-    Ok(fitted(&samples).names())
+    Ok(fitted(&samples))
 }
 
 /// Seconds of 1 to [`MOST`] queries at the same time, by what they do.
@@ -94,6 +104,8 @@ impl Together {
         // One at a time is allowed in any case: the policy knows what it takes.
         let most = |gpu: &[f64], cpu: &[f64]| gpu.iter().zip(cpu).take_while(|(gpu, cpu)| gpu <= cpu).count().max(1);
         GpuQueries {
+            join_cost: 1.0,
+            aggregate_cost: 1.0,
             join_loss: loss(&self.joins),
             aggregate_loss: loss(&self.aggregates),
             joins: most(&self.joins, &cpu.joins),

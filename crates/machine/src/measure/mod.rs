@@ -117,6 +117,12 @@ pub struct QueryWork {
 /// Queries at the same time on a GPU (paper 5, sections 2.3 and 5).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GpuQueries {
+    /// How many times as long a join took as the rates of the machine say. More, if memory has to be copied first, or few rows wait for it.
+    #[serde(default = "as_predicted")]
+    pub join_cost: f64,
+    /// The same for a filter with aggregates.
+    #[serde(default = "as_predicted")]
+    pub aggregate_cost: f64,
     /// The share of its throughput that is lost to each further join.
     pub join_loss: f64,
     /// The same for filters with aggregates.
@@ -127,6 +133,11 @@ pub struct GpuQueries {
     pub aggregates: usize,
     /// The same for as many of one as of the other.
     pub both: usize,
+}
+
+/// The cost of what was not measured.
+fn as_predicted() -> f64 {
+    1.0
 }
 
 /// All measurements of a machine.

@@ -82,6 +82,20 @@ impl ByKind {
         Kind::ALL.into_iter().map(|kind| (kind.described().0.to_owned(), self[kind])).collect()
     }
 
+    /// What the GPU takes as a multiple of what is predicted: of joins, and of filters with aggregates.
+    pub fn of_gpu(join: f64, aggregate: f64) -> Self {
+        Self(Kind::ALL.map(|kind| match kind {
+            Kind::Build | Kind::Probe => join,
+            Kind::Filter => aggregate,
+            _ => 1.0,
+        }))
+    }
+
+    /// The product of the numbers of each kind.
+    pub fn times(&self, other: &Self) -> Self {
+        Self(Kind::ALL.map(|kind| self[kind] * other[kind]))
+    }
+
     /// The sum of products: nanoseconds, of rows and coefficients.
     pub fn dot(&self, other: &Self) -> f64 {
         self.0.iter().zip(&other.0).map(|(one, other)| one * other).sum()

@@ -37,7 +37,10 @@ impl Prediction {
     /// What a plan on `threads` threads takes by its operators and their estimated rows.
     pub fn of(plan: &dyn ExecutionPlan, config: &OverspillConfig, runtime: &OverspillRuntime, threads: usize) -> Self {
         let (work, shape) = work(plan, config, runtime, threads);
-        let measured = runtime.machine().queries().map(|measured| ByKind::named(&measured.operators));
-        work.predicted(&measured.unwrap_or_else(ByKind::estimated), shape)
+        let measured = runtime.machine().queries();
+        let cost = measured.map_or_else(ByKind::estimated, |measured| ByKind::named(&measured.operators));
+        let gpu = measured.and_then(|measured| measured.gpu);
+        let gpu_cost = gpu.map_or(ByKind::of_gpu(1.0, 1.0), |gpu| ByKind::of_gpu(gpu.join_cost, gpu.aggregate_cost));
+        work.predicted(&cost, &gpu_cost, shape)
     }
 }

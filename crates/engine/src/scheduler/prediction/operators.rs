@@ -42,9 +42,11 @@ pub(in super::super) fn table_bytes(rows: u64) -> u64 {
 /// What is known of a part of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Rows that each of its threads processes on the CPU, and those of them that a GPU saves.
+    /// Rows that each of its threads processes on the CPU.
     pub rows: ByKind,
-    saved: ByKind,
+    /// Those of them that a GPU takes, and how many take the CPU as long.
+    taken: ByKind,
+    equal: ByKind,
     /// The number of operators.
     operators: usize,
     /// Bytes of GPU memory.
@@ -82,12 +84,27 @@ impl Work {
         START * self.operators as f64
     }
 
-    /// What it takes, if a row costs as much, in nanoseconds.
-    pub fn predicted(&self, cost: &ByKind, shape: u64) -> Prediction {
-        let cpu = self.start() + cost.dot(&self.rows);
+    /// Nanoseconds on the CPU, if a row costs as much.
+    fn on_cpu(&self, cost: &ByKind) -> f64 {
+        self.start() + cost.dot(&self.rows)
+    }
+
+    /// How many times as long the GPU took for its part as is predicted, if a row costs the CPU as much and all took these nanoseconds.
+    pub fn gpu_cost(&self, cost: &ByKind, took: f64) -> f64 {
+        const BOUNDS: (f64, f64) = (0.02, 50.0);
+        let others = self.on_cpu(cost) - cost.dot(&self.taken);
+        let measured = (took - others) / cost.dot(&self.equal);
+        if measured.is_nan() { 1.0 } else { measured.clamp(BOUNDS.0, BOUNDS.1) }
+    }
+
+    /// What it takes, if a row costs the CPU as much, in nanoseconds, and the GPU takes so many times as long as predicted, by the kind of
+    /// operator.
+    pub fn predicted(&self, cost: &ByKind, gpu_cost: &ByKind, shape: u64) -> Prediction {
+        let cpu = self.on_cpu(cost);
+        let gpu = || cpu - cost.dot(&self.taken) + cost.times(gpu_cost).dot(&self.equal);
         Prediction {
             cpu: cpu / 1e9,
-            gpu: (self.joins || self.aggregates).then_some((cpu - cost.dot(&self.saved)) / 1e9),
+            gpu: (self.joins || self.aggregates).then(|| gpu() / 1e9),
             gpu_memory: self.gpu_memory,
             class: match (self.joins, self.aggregates) {
                 (true, true) => Class::Both,
@@ -130,7 +147,8 @@ impl Walk<'_> {
                 spend(Kind::Filter, 2.0 * read);
                 if self.config.device.0.is_some_and(|device| device != DeviceKind::Cpu) {
                     self.sum.aggregates = true;
-                    self.sum.saved[Kind::Filter] += read / threads;
+                    self.sum.taken[Kind::Filter] += 2.0 * read / threads;
+                    self.sum.equal[Kind::Filter] += read / threads;
                 }
                 1.0
             }
@@ -139,8 +157,10 @@ impl Walk<'_> {
                 spend(Kind::Theta, read);
                 inputs.iter().product()
             }
+            // Its output is one partition, but each partition of the join aggregates its pairs.
             "JoinAggregateExec" => {
-                spend(Kind::Aggregate, read);
+                let threads = node.children().first().map_or(1.0, |join| self.threads_of(join.as_ref()));
+                self.sum.rows[Kind::Aggregate] += read / threads;
                 self.sum.aggregates |= self.sum.joins;
                 1.0
             }
@@ -186,8 +206,11 @@ impl Walk<'_> {
         let join = node.downcast_ref::<HybridJoinExec>();
         if let Some(advisor) = join.and_then(|join| join.gpu_advisor(self.config, self.runtime, true)) {
             self.sum.joins = true;
-            let saved = (1.0 - 1.0 / advisor.speedup(build as u64, probe as u64)) / threads;
-            work.into_iter().for_each(|(kind, rows)| self.sum.saved[kind] += rows * saved);
+            let speedup = advisor.speedup(build as u64, probe as u64);
+            for (kind, rows) in work {
+                self.sum.taken[kind] += rows / threads;
+                self.sum.equal[kind] += rows / threads / speedup;
+            }
             self.sum.gpu_memory = self.sum.gpu_memory.max(table_bytes(build as u64));
         }
         build.max(probe)
