@@ -94,6 +94,10 @@ class Phases(Folder):
         steps, printed = self.runs("floors", "transfer.json", "tpch-gpu.json", "tpch-rows.json")
         self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
 
+    def test_queries(self):
+        steps, printed = self.runs("queries", "paper5-1.json", "paper5-4.json", "paper5-5.json", "load.json")
+        self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
+
     def test_peers(self):
         steps, printed = self.runs("peers", "ours-triton-pairs.json", "codec.json")
         for name in ("ours-triton-pairs", "codec"):
