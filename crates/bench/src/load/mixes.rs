@@ -17,9 +17,6 @@ use super::machine::{Machine, Query};
 /// How many queries a mix has.
 const QUERIES: std::ops::RangeInclusive<usize> = 4..=16;
 
-/// The share of a query's work that is supposed to be lost when it leaves the GPU.
-const MOVE_COST: f64 = 0.02;
-
 /// Times of a mix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
@@ -101,7 +98,7 @@ fn simulated<'a>(config: &SchedulerConfig, queries: impl Iterator<Item = (&'a Qu
             gpu: gpu.unwrap_or(f64::INFINITY),
         }
     };
-    let mix = Mix { queries: (0..).zip(queries).map(query).collect(), move_cost: MOVE_COST };
+    let mix = Mix { queries: (0..).zip(queries).map(query).collect(), move_cost: Mix::MOVE_COST };
     let outcome = simulate(
         &mix,
         &ScheduleConfig {

@@ -13,15 +13,15 @@ use crate::config::{Choice, OverspillConfig};
 use crate::runtime::OverspillRuntime;
 use crate::scheduler::{ByKind, work};
 
-/// Rows of the largest table for each thread. Its queries take some tens of milliseconds: in fewer threads would be idle for most of the time,
-/// which queries of any size are not.
+/// Rows of the largest table for each thread. Its queries take some tens of milliseconds. With fewer rows threads would be idle for most of
+/// that time, as they are not in queries of any size.
 pub const MEASURED_ROWS: usize = 1 << 19;
 
 /// The most queries that run at the same time.
 const MOST: usize = 8;
 
-/// Measures queries of `threads` threads each on tables of `rows` rows for each thread: fits the cost of a row to their times, operator by operator,
-/// and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes some seconds with [`MEASURED_ROWS`]. The machine
+/// Measures queries of `threads` threads each on tables of `rows` rows for each thread: fits the cost of a row to their times, operator by
+/// operator, and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes some seconds with [`MEASURED_ROWS`]. The machine
 /// should do nothing else meanwhile. What the GPU takes is compared with what the rates that `runtime` knows of the machine say.
 ///
 /// # Errors

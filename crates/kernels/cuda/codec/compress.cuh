@@ -125,7 +125,7 @@ __device__ __forceinline__ PackedFrame find_frame(const T* values, u32 count, bo
     return frame;
 }
 
-// Some bits of a packed block, which begin at `first_bit`: integers of `width` bits, the first of which has the number `next`.
+// `bits` bits of a packed block from `first_bit` on. `offset` gives an integer of the block by its number, of `width` bits.
 template <typename Offset>
 __device__ __forceinline__ u64 packed_bits(u32 first_bit, u32 bits, u32 width, u32 integers, Offset&& offset) {
     u64 packed = 0;

@@ -76,12 +76,15 @@ impl Default for MixConfig {
             speed_up: (0.3, 6.0),
             arrivals: ArrivalPattern::AtOnce,
             error: PredictionError::OfSize(0.0),
-            move_cost: 0.02,
+            move_cost: Mix::MOVE_COST,
         }
     }
 }
 
 impl Mix {
+    /// The share of a query's work that is supposed to be lost when it leaves the GPU.
+    pub const MOVE_COST: f64 = 0.02;
+
     /// A mix of queries that are predicted exactly, each of a user of its own: arrival, class, seconds on the CPU and with the GPU.
     pub fn of(queries: &[(f64, Class, f64, f64)]) -> Self {
         let query = |(number, (arrival, class, cpu, gpu)): (usize, &(f64, Class, f64, f64))| SimulatedQuery {
@@ -98,7 +101,7 @@ impl Mix {
             cpu: *cpu,
             gpu: *gpu,
         };
-        Self { queries: queries.iter().enumerate().map(query).collect(), move_cost: 0.02 }
+        Self { queries: queries.iter().enumerate().map(query).collect(), move_cost: Self::MOVE_COST }
     }
 
     /// A random mix for a machine with this CPU.

@@ -89,7 +89,8 @@ impl Work {
         self.start() + cost.dot(&self.rows)
     }
 
-    /// How many times as long the GPU took for its part as is predicted, if a row costs the CPU as much and all took these nanoseconds.
+    /// How many times as long as predicted the GPU took for its part, if the whole plan took `took` nanoseconds and `cost` is what a row
+    /// costs the CPU.
     pub fn gpu_cost(&self, cost: &ByKind, took: f64) -> f64 {
         const BOUNDS: (f64, f64) = (0.02, 50.0);
         let others = self.on_cpu(cost) - cost.dot(&self.taken);
@@ -97,8 +98,8 @@ impl Work {
         if measured.is_nan() { 1.0 } else { measured.clamp(BOUNDS.0, BOUNDS.1) }
     }
 
-    /// What it takes, if a row costs the CPU as much, in nanoseconds, and the GPU takes so many times as long as predicted, by the kind of
-    /// operator.
+    /// What it takes. `cost` is what a row costs the CPU, in nanoseconds, and `gpu_cost` how many times as long as predicted the GPU takes,
+    /// both by the kind of operator.
     pub fn predicted(&self, cost: &ByKind, gpu_cost: &ByKind, shape: u64) -> Prediction {
         let cpu = self.on_cpu(cost);
         let gpu = || cpu - cost.dot(&self.taken) + cost.times(gpu_cost).dot(&self.equal);
