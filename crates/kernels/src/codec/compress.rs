@@ -95,6 +95,8 @@ impl Compressor {
     /// If a column is misaligned or of other integers than kernels know, there is no memory, or the device fails.
     pub fn run(&self, stream: &Stream, columns: &[ColumnInput<'_>]) -> Result<Timed<Vec<CompressedColumn>>> {
         let device = stream.device();
+        // Before sizes are made of it.
+        columns.iter().try_for_each(|column| index_of(column.width).map(drop))?;
         // Chunks that were compressed, each with room for its integers as they are.
         let slots = DeviceBuffer::new(device, columns.iter().map(ColumnInput::slots_bytes).sum())?;
         let sizes = DeviceBuffer::new(device, columns.iter().map(ColumnInput::chunks).sum::<u64>() * 4)?;
