@@ -22,7 +22,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -34,12 +34,14 @@ help:
 	@echo "make gpu-bundle        what scripts/gpu-session needs to check and measure a machine with a GPU"
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
+	@echo "make test-cluster      TPC-H on a cluster, and 20 lost executors; make test has a short form"
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
 	@echo "make bench-spill       the spilling join against its rivals"
+	@echo "make bench-shuffle     rows between the tasks of a cluster, compressed and not"
 	@echo "make bench-index-crates KEYS=67108864  lookups in sorted keys by our indexes and by other crates"
 	@echo "make charts            draw the pictures and write the tables of the pages, of the files in docs/data"
 	@echo "make docs              the pages as a site, in target/site; check-docs only checks links and paths"
@@ -68,6 +70,19 @@ test-tpch: build $(VENV)/complete
 	$(CARGO) build --workspace --locked
 	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
+	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --kills 2
+
+# Queries on a cluster at full length: a scale factor of 1, rows read over the network and not, and 20 lost executors.
+test-cluster: build $(VENV)/complete
+	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
+	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 20
+	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 0 \
+		--set ballista.shuffle.force_remote_read=true
+
+# What rows between the tasks of a cluster take, compressed and not.
+bench-shuffle: build $(VENV)/complete
+	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
+	"$(VENV)/bin/python" tests/tpch/shuffle.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
 
 # The session that checks and measures a GPU, on the emulated device.
 test-gpu-session:

@@ -109,6 +109,18 @@ class Failure(Exception):
     """A query that did not do what it must."""
 
 
+def read_queries(numbers):
+    """The text of each query, by its number. The numbers are written as 1-22 or 9,18."""
+    queries = {}
+    for part in numbers.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            text = (Path(__file__).parent / "queries" / f"q{number:02}.sql").read_text()
+            lines = [line for line in text.splitlines() if not line.startswith("--")]
+            queries[number] = "\n".join(lines).strip().rstrip(";")
+    return queries
+
+
 def answers_of_duckdb(data, queries):
     """DuckDB's rows for each query. It runs in a process of its own: a program that is started counts the memory of
     the process that starts it in its own peak, so that this one has to stay small."""
@@ -235,15 +247,8 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the engine")
     arguments = parser.parse_args()
 
-    wanted = []
-    for part in arguments.queries.split(","):
-        first, _, last = part.partition("-")
-        wanted += range(int(first), int(last or first) + 1)
     data = arguments.data.resolve()
-    queries = {}
-    for number in wanted:
-        text = (Path(__file__).parent / "queries" / f"q{number:02}.sql").read_text()
-        queries[number] = "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")
+    queries = read_queries(arguments.queries)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=spawn) as process:
         answers = process.submit(answers_of_duckdb, data, queries).result()

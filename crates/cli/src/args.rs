@@ -56,6 +56,10 @@ pub struct SqlArguments {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Resources")]
     pub settings: Vec<(String, String)>,
 
+    /// Run queries of files on the cluster of this scheduler; see `overspill cluster --help`
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Resources")]
+    pub cluster: Option<String>,
+
     /// After a statement that fails: stop (the default of scripts) or continue
     #[arg(long, value_name = "ACTION")]
     pub on_error: Option<OnError>,
@@ -119,7 +123,7 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     }
 }
 
-fn parse_setting(text: &str) -> Result<(String, String), String> {
+pub fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_string(), value.trim().to_string())),
         _ => Err("a setting is written KEY=VALUE, as in overspill.spill=false".to_string()),

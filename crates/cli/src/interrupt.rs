@@ -69,7 +69,7 @@ impl Interrupts {
     }
 
     /// Waits for a signal, and returns its number.
-    async fn raised(&self) -> i32 {
+    pub async fn raised(&self) -> i32 {
         let mut receiver = self.raised.subscribe();
         match receiver.wait_for(Option::is_some).await {
             Ok(number) => number.unwrap_or_default(),

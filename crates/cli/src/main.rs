@@ -3,6 +3,7 @@
 mod advise;
 mod allocator;
 mod args;
+mod cluster;
 mod command;
 mod failure;
 mod interrupt;

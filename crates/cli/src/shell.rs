@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use arrow::record_batch::RecordBatch;
 use futures::TryStreamExt;
+use overspill_cluster::Cluster;
 use overspill_session::{Left, Limits, Location, Piece, Place, STATEMENTS, Session};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, debug_span};
@@ -40,7 +41,12 @@ pub struct Shell {
 impl Shell {
     pub fn open(arguments: SqlArguments, limits: &Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
-        let session = Session::open(limits, &arguments.settings, machine::runtime())?;
+        let session = match &arguments.cluster {
+            Some(scheduler) => Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
+                Cluster::at(scheduler).extend(builder)
+            })?,
+            None => Session::open(limits, &arguments.settings, machine::runtime())?,
+        };
         session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let shell = Self {

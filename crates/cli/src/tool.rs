@@ -1,4 +1,4 @@
-//! `overspill datagen`, `bench`, `machine` and `advise`: the tools beside SQL.
+//! `overspill datagen`, `bench`, `machine`, `advise` and `cluster`: the tools beside SQL.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
 use crate::advise::{self, AdviseArgs};
+use crate::cluster::{self, ClusterTool};
 use crate::failure::{Failure, Outcome, status_of};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::machine::{self, MachineArgs};
@@ -30,6 +31,9 @@ pub enum Tool {
     Machine(MachineArgs),
     /// Predict the time of each join strategy on a machine, and name the fastest
     Advise(AdviseArgs),
+    /// Start a part of a cluster, for queries of overspill --cluster HOST:PORT
+    #[command(subcommand)]
+    Cluster(ClusterTool),
 }
 
 pub fn main(tool: Tool) -> ExitCode {
@@ -48,6 +52,11 @@ pub fn main(tool: Tool) -> ExitCode {
 async fn run(tool: Tool) -> Outcome<()> {
     let interrupts = Interrupts::new();
     interrupts.listen(Insistence::Ends)?;
+    let tool = match tool {
+        // It ends in its own way, and leaves no file.
+        Tool::Cluster(tool) => return cluster::run(tool, &interrupts).await,
+        tool => tool,
+    };
     let failed = |error: DataFusionError| Failure::from(Error::from(error));
     let work = async {
         match tool {
@@ -61,6 +70,7 @@ async fn run(tool: Tool) -> Outcome<()> {
                 Err(error) => Err(failed(DataFusionError::ExecutionJoin(Box::new(error)))),
             },
             Tool::Bench(arguments) => overspill_bench::run(arguments).await.map_err(failed),
+            Tool::Cluster(_) => Ok(()),
         }
     };
     interrupts.unless_raised(work).await?

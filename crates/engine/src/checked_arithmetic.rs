@@ -38,11 +38,21 @@ pub(crate) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
     };
     operators.push(operator);
     args.push(right);
-    let signature = Signature::any(args.len(), Volatility::Immutable);
-    ScalarUDF::from(CheckedArithmetic { operators, signature }).call(args)
+    ScalarUDF::from(CheckedArithmetic::with(operators)).call(args)
 }
 
 impl CheckedArithmetic {
+    /// A chain with these operators.
+    pub(crate) fn with(operators: Vec<Operator>) -> Self {
+        let signature = Signature::any(operators.len() + 1, Volatility::Immutable);
+        Self { operators, signature }
+    }
+
+    /// The operators between the arguments.
+    pub(crate) fn operators(&self) -> &[Operator] {
+        &self.operators
+    }
+
     /// The arithmetic operation of an expression.
     fn of(expr: &Expr) -> Option<&Self> {
         let Expr::ScalarFunction(function) = expr else { return None };

@@ -98,6 +98,7 @@ named!(PrefixSumProcessor, "overspill.gpu_prefix_sum");
 named!(Selection, "overspill.selection");
 named!(IndexUse, "overspill.indexes");
 named!(BlockCompression, "overspill.spill_compression");
+named!(ShuffleCompression, "overspill.shuffle_compression");
 
 /// Whether joins look rows up in indexes, where `auto` decides by the number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +116,26 @@ impl IndexUse {
         match self {
             Self::Always => "always",
             Self::Never => "never",
+        }
+    }
+}
+
+/// How rows are compressed on their way between the tasks of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShuffleCompression {
+    /// By cascades of layers (`docs/codec.md`).
+    Cascaded,
+    /// As Ballista's setting says.
+    Off,
+}
+
+impl ShuffleCompression {
+    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cascaded => "cascaded",
+            Self::Off => "off",
         }
     }
 }
@@ -225,6 +246,9 @@ config_namespace! {
 
         /// How joins compress their spill files: cascaded: integers, dates, decimals and codes by layers of run-length and delta encoding and bit packing, texts by lz4; off: as datafusion.execution.spill_compression says; auto: writes a few batches both ways and goes on with the one that takes less time.
         pub spill_compression: Choice<BlockCompression>, default = Choice::AUTO
+
+        /// How rows are compressed on their way between tasks of a cluster: cascaded: as blocks, like those of spill_compression; off: by Arrow, as ballista.shuffle.compression.codec says; auto: cascaded.
+        pub shuffle_compression: Choice<ShuffleCompression>, default = Choice::AUTO
 
         /// The limit, in bytes, on the state of one join before it spills. 0: only the memory pool limits it.
         pub join_memory_limit: usize, default = 0

@@ -46,11 +46,12 @@ mod sort;
 pub mod spill;
 pub mod sql;
 mod theta_join;
+pub mod travel;
 mod window;
 pub mod write_aside;
 
 pub use admission::AdmissionExec;
-pub use config::{BlockCompression, Choice, IndexUse, Named, OverspillConfig, Selection};
+pub use config::{BlockCompression, Choice, IndexUse, Named, OverspillConfig, Selection, ShuffleCompression};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use index_lookup::IndexLookupExec;

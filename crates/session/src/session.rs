@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::common::config::{ConfigNonZeroUsize, ConfigOptions, Dialect};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -66,6 +67,19 @@ impl Session {
     /// # Errors
     /// A setting or the temporary directory cannot be used, or threads cannot be started.
     pub fn open(limits: &Limits, settings: &[(String, String)], runtime: OverspillRuntime) -> Result<Self> {
+        Self::open_extended(limits, settings, runtime, Ok)
+    }
+
+    /// Opens a session as [`open`](Self::open) does, whose state `extend` has added to: another planner, or settings of its own.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and those of `extend`.
+    pub fn open_extended(
+        limits: &Limits,
+        settings: &[(String, String)],
+        runtime: OverspillRuntime,
+        extend: impl FnOnce(SessionStateBuilder) -> Result<SessionStateBuilder, DataFusionError>,
+    ) -> Result<Self> {
         let threads = budget::threads(limits.threads, limits.memory);
         let budget = Budget::of(limits.memory, threads);
         let running_plan = Arc::new(RunningPlan::default());
@@ -87,10 +101,11 @@ impl Session {
             .with_runtime_env(runtime_env(limits, &budget, spill.as_ref())?)
             .with_overspill(OverspillConfig::default())
             .with_analyzer_rule(Arc::clone(&exact_limits) as _);
+        builder = extend(interruptible(builder))?;
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        let mut state = interruptible(builder).build();
+        let mut state = builder.build();
         overspill::files::register(&mut state)?;
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::new(ExternalTables::default());

@@ -1,6 +1,7 @@
 //! The command line, run as a user runs it.
 
 mod cancellation;
+mod cluster;
 mod copy;
 mod deep_statements;
 mod errors;

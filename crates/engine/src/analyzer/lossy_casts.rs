@@ -57,8 +57,7 @@ fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_lossy = !matches!(expr, Expr::Literal(..)) && loses(&expr.get_type(schema)?, to.data_type(), is_try);
     let of = keep_cast(expr, schema)?;
     if is_lossy {
-        let kept = KeptCast { to, is_try, signature: Signature::any(1, Volatility::Immutable) };
-        return Ok(Transformed::yes(ScalarUDF::from(kept).call(vec![of.data])));
+        return Ok(Transformed::yes(ScalarUDF::from(KeptCast::new(to, is_try)).call(vec![of.data])));
     }
     Ok(of.update_data(|expr| {
         let expr = Box::new(expr);
@@ -82,10 +81,25 @@ fn loses(from: &DataType, to: &DataType, is_try: bool) -> bool {
 
 /// A cast that the optimizer does not recognize as one.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct KeptCast {
+pub(crate) struct KeptCast {
     to: FieldRef,
     is_try: bool,
     signature: Signature,
+}
+
+impl KeptCast {
+    /// A cast to the type of a field; one that `is_try` is NULL where the value does not fit.
+    pub fn new(to: FieldRef, is_try: bool) -> Self {
+        Self { to, is_try, signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    pub fn to(&self) -> &FieldRef {
+        &self.to
+    }
+
+    pub fn is_try(&self) -> bool {
+        self.is_try
+    }
 }
 
 impl ScalarUDFImpl for KeptCast {

@@ -14,12 +14,13 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 /// Passes rows to an aggregate with several grouping sets, and declares no properties of their columns: neither that one is
 /// constant, nor how they are ordered or partitioned.
 #[derive(Debug)]
-pub(crate) struct GroupingSetsInputExec {
+pub struct GroupingSetsInputExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 impl GroupingSetsInputExec {
+    /// The node above `input`.
     pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let of_input = input.properties();
         let properties = PlanProperties::new(

@@ -6,4 +6,4 @@
 
 mod exec;
 
-pub(crate) use exec::GroupingSetsInputExec;
+pub use exec::GroupingSetsInputExec;

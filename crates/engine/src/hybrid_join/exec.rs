@@ -111,6 +111,16 @@ impl HybridJoinExec {
         })
     }
 
+    /// The join that this node replaces. It is never executed.
+    pub fn planned(&self) -> &HashJoinExec {
+        &self.plan
+    }
+
+    /// Whether it was made by [`try_new_null_aware_mark`](Self::try_new_null_aware_mark).
+    pub fn has_null_aware_mark(&self) -> bool {
+        self.null_aware_mark
+    }
+
     /// The build side.
     pub fn left(&self) -> &Arc<dyn ExecutionPlan> {
         self.plan.left()

@@ -29,7 +29,7 @@ use crate::config::OverspillConfig;
 
 pub(crate) use admission::AdmissionRule;
 pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
-pub(crate) use float_statistics::{float_bounds, float_filters};
+pub(crate) use float_statistics::{Unprunable, float_bounds, float_filters};
 pub(crate) use grouping_sets_input::grouping_sets_input;
 pub(crate) use hybrid_join_selection::hybrid_join_selection;
 pub(crate) use index_lookup_selection::index_lookup_selection;

@@ -89,6 +89,11 @@ impl ThetaJoinExec {
         })
     }
 
+    /// The join that this node replaces. It is never executed.
+    pub fn planned(&self) -> &NestedLoopJoinExec {
+        &self.plan
+    }
+
     /// The build side.
     pub fn left(&self) -> &Arc<dyn ExecutionPlan> {
         self.plan.left()

@@ -11,3 +11,4 @@ mod summary;
 mod summary_field;
 
 pub(super) use order::order_comparison;
+pub(crate) use summary_field::SummaryField;

@@ -12,14 +12,7 @@ use datafusion::logical_expr::{
     lit,
 };
 
-use super::summary_field::summary_field;
-
-const LEAST: &str = "least";
-const GREATEST: &str = "greatest";
-/// Rows of the subquery.
-const ROWS: &str = "rows";
-/// Rows that are not NULL.
-const VALUES: &str = "values";
+use super::summary_field::{GREATEST, LEAST, ROWS, VALUES, summary_field};
 
 /// The subquery of a comparison, as a scalar subquery that returns a structure of the least and the greatest value and the
 /// numbers of rows and values.

@@ -10,19 +10,28 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+/// The field of a summary with the least value.
+pub(super) const LEAST: &str = "least";
+/// The field with the greatest value.
+pub(super) const GREATEST: &str = "greatest";
+/// The field with the number of rows.
+pub(super) const ROWS: &str = "rows";
+/// The field with the number of values that are not NULL.
+pub(super) const VALUES: &str = "values";
+
 /// The field of a structure, and NULL if the structure is NULL.
 ///
 /// DataFusion's `get_field` does the same. However, the optimizer of DataFusion 55 moves `get_field` towards the scans, past
 /// columns of the same expression, and refuses plans in which two of its generated names collide.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct SummaryField {
+pub(crate) struct SummaryField {
     field: &'static str,
     signature: Signature,
 }
 
 /// The expression of a field of the structure `summary`.
 pub(super) fn summary_field(summary: Expr, field: &'static str) -> Expr {
-    ScalarUDF::from(SummaryField { field, signature: Signature::any(1, Volatility::Immutable) }).call(vec![summary])
+    ScalarUDF::from(SummaryField::new(field)).call(vec![summary])
 }
 
 impl ScalarUDFImpl for SummaryField {
@@ -59,6 +68,15 @@ impl ScalarUDFImpl for SummaryField {
 }
 
 impl SummaryField {
+    fn new(field: &'static str) -> Self {
+        Self { field, signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    /// The function for the field of this name, if summaries have one.
+    pub fn named(name: &str) -> Option<Self> {
+        [LEAST, GREATEST, ROWS, VALUES].into_iter().find(|field| *field == name).map(Self::new)
+    }
+
     fn of(&self, summaries: &ArrayRef) -> Result<ArrayRef> {
         let fields = summaries.as_struct();
         let Some(field) = fields.column_by_name(self.field) else {

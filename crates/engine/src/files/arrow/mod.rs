@@ -124,7 +124,7 @@ impl FileFormat for ArrowFormat {
             .downcast_ref::<DataSourceExec>()
             .and_then(|scan| (scan.data_source().as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>())
             .ok_or_else(|| internal_datafusion_err!("the scan of Arrow files is no scan of files"))?;
-        let source = CheckedSource { host: Arc::clone(scan.file_source()) };
+        let source = CheckedSource::new(Arc::clone(scan.file_source()));
         let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(DataSourceExec::from_data_source(config))
     }
@@ -148,6 +148,13 @@ impl FileFormat for ArrowFormat {
 #[derive(Clone)]
 pub(crate) struct CheckedSource {
     host: Arc<dyn FileSource>,
+}
+
+impl CheckedSource {
+    /// Checks the files of a source of DataFusion.
+    pub fn new(host: Arc<dyn FileSource>) -> Self {
+        Self { host }
+    }
 }
 
 impl FileSource for CheckedSource {

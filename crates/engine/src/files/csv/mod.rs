@@ -42,7 +42,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
 use super::text::TextSink;
-use source::{Csv, CsvSource};
+pub(crate) use source::{Csv, CsvSource};
 pub use writer::CsvText;
 
 /// The option that names the delimiter.

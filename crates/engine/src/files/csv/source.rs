@@ -29,7 +29,7 @@ pub type CsvSource = TextSource<Csv>;
 pub struct Csv {
     pub options: CsvOptions,
     /// Whether the table, and not only the session, says that its files begin with a header.
-    header_is_declared: bool,
+    pub header_is_declared: bool,
     starts: Arc<RecordStarts>,
 }
 

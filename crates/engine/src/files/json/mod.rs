@@ -35,7 +35,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::name_compressed;
 use super::text::TextSink;
 use crate::files::local::{in_file, name};
-use source::{Json, JsonSource};
+pub(crate) use source::{Json, JsonSource};
 
 /// The number of records that types are inferred from, for all files together, unless the options say how many.
 const RECORDS: usize = 20_480;

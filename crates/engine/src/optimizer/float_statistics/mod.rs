@@ -19,6 +19,7 @@ use arrow::datatypes::DataType;
 
 pub(crate) use bounds::float_bounds;
 pub(crate) use filters::float_filters;
+pub(crate) use unprunable::Unprunable;
 
 /// Whether a column of this type has floats in its values.
 fn has_floats(data_type: &DataType) -> bool {

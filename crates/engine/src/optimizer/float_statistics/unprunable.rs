@@ -13,7 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 /// Has the value of its operand. Pruning by statistics does not know this expression, and assumes that it may be true for any
 /// rows.
 #[derive(Debug, Eq)]
-pub(super) struct Unprunable(pub Arc<dyn PhysicalExpr>);
+pub(crate) struct Unprunable(pub Arc<dyn PhysicalExpr>);
 
 // With a derived implementation, `==` would move the operand (https://github.com/rust-lang/rust/issues/78808).
 impl PartialEq for Unprunable {

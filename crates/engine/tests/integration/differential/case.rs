@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::prelude::SessionContext;
 use overspill::{Choice, PrefixSumProcessor, Strategy};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
@@ -297,6 +298,49 @@ impl Case {
         Ok(tally)
     }
 
+    /// The case with all its tables in Parquet files. An error if they have types that Parquet has not.
+    pub fn in_files(mut self) -> Result<Self> {
+        for table in &mut self.tables {
+            table.storage = match table.storage {
+                Storage::Memory | Storage::Parquet => Storage::Parquet,
+                Storage::SortedMemory | Storage::SortedParquet => Storage::SortedParquet,
+            };
+            table.write_parquet(self.files.path())?;
+        }
+        Ok(self)
+    }
+
+    /// Runs the case in a session whose queries other processes run, and compares the answer with that of one process. The
+    /// words of a refusal are none.
+    pub async fn run_elsewhere(&self, ctx: &SessionContext) -> Result<Option<String>, String> {
+        let (all, limited, equi_joins) = match self.expected().await? {
+            Expected::Refused(words) => return Ok(Some(words)),
+            Expected::ConstructRefused(construct) => return Ok(Some(construct.to_owned())),
+            Expected::Answer { all, limited, equi_joins } => (all, limited, equi_joins),
+        };
+        for table in &self.tables {
+            table.register(ctx, self.files.path()).await.map_err(|error| format!("a table: {error}"))?;
+        }
+        let frame = self.query.source.plan(ctx, self.query.any_of).await;
+        let run = Run::of(ctx, frame).await;
+        let judge = Judge { query: &self.query, all: &all, limited: limited.as_ref(), equi_joins };
+        match &run.answer {
+            Ok(answer) => judge.check_answer(answer).map(|()| None).map_err(|fault| format!("{fault}\n{}", run.plan)),
+            Err(error) if is_broken(error) => Err(format!("broken: {error}\n{}", run.plan)),
+            Err(DataFusionError::NotImplemented(words)) if words.contains("cluster") => Ok(Some(words.clone())),
+            // It holds a batch of each sorted partition, and rows may have 80 KB.
+            Err(error) if error.to_string().contains("Not enough memory: SortPreservingMergeExec") => {
+                Ok(Some("a merge of rows too long for the memory of an executor".to_owned()))
+            }
+            Err(error) => Err(format!("failed: {error}\n{}", run.plan)),
+        }
+    }
+
+    /// The settings of sessions that run it.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     async fn expected(&self) -> Result<Expected, String> {
         let engine = match self.query.reference {
             Reference::Stock => Engine::Stock,
@@ -420,21 +464,36 @@ impl Judge<'_> {
         if let Some(difference) = difference {
             return fail(difference);
         }
-        let disorder = answer.disorder(&self.query.order).map_err(|error| error.to_string())?;
-        if let Some(disorder) = disorder {
-            return fail(disorder);
-        }
-        if let Some(limited) = self.limited {
-            let keys: Vec<usize> = self.query.order.iter().map(|by| by.column).collect();
-            let project = |answer: &Answer| answer.project(&keys).map_err(|error| error.to_string());
-            if let Some(difference) = project(answer)?.difference(&project(limited)?) {
-                return fail(format!("LIMIT took rows that do not come first: {difference}"));
-            }
+        if let Err(complaint) = self.check_order(answer) {
+            return fail(complaint);
         }
         match session.leftovers().await {
             Some(complaint) => fail(complaint),
             None => Ok(()),
         }
+    }
+
+    /// Compares an answer that another process has computed.
+    fn check_answer(&self, answer: &Answer) -> Result<(), String> {
+        let difference = match self.query.any_of {
+            None => answer.difference(self.all),
+            Some(count) => answer.difference_to_some_of(self.all, count),
+        };
+        difference.map_or(Ok(()), Err)?;
+        self.check_order(answer)
+    }
+
+    fn check_order(&self, answer: &Answer) -> Result<(), String> {
+        let disorder = answer.disorder(&self.query.order).map_err(|error| error.to_string())?;
+        disorder.map_or(Ok(()), Err)?;
+        if let Some(limited) = self.limited {
+            let keys: Vec<usize> = self.query.order.iter().map(|by| by.column).collect();
+            let project = |answer: &Answer| answer.project(&keys).map_err(|error| error.to_string());
+            if let Some(difference) = project(answer)?.difference(&project(limited)?) {
+                return Err(format!("LIMIT took rows that do not come first: {difference}"));
+            }
+        }
+        Ok(())
     }
 }
 

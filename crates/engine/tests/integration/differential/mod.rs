@@ -9,6 +9,7 @@
 pub mod case;
 mod judged;
 mod key_types;
+mod on_cluster;
 mod queries;
 mod tables;
 
@@ -128,6 +129,11 @@ fn judge(tally: &Tally) {
         "joins spill under budgets that they do not need to spill under"
     );
     assert!(tally.measured > 0, "the resident memory of no run was measured");
+}
+
+/// How many queries a test of fewer ones runs, unless `OVERSPILL_FUZZ_QUERIES` says.
+fn queries_or(default: usize) -> usize {
+    number_of("OVERSPILL_FUZZ_QUERIES").map_or(default, |queries| queries as usize)
 }
 
 /// Runs one case on a runtime of its own, and turns a panic into a failure like any other.

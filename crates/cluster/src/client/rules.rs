@@ -1,0 +1,113 @@
+//! How a plan for a cluster is optimized.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinType, Result};
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::joins::{NestedLoopJoinExec, PartitionMode};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use overspill::{HybridJoinExec, ThetaJoinExec};
+
+use crate::gather::GatherExec;
+
+/// Partitions of a query, unless the session has more. A task runs as many of them as its executor has threads.
+const PARTITIONS: usize = 8;
+
+/// Rules for one process: their nodes share state among streams, or read files of indexes. Sorts and windows are replaced in
+/// each task.
+const FOR_ONE_PROCESS: [&str; 7] = [
+    "shared_build",
+    "index_scan_selection",
+    "index_lookup_selection",
+    "filter_aggregate_fusion",
+    "join_aggregate_fusion",
+    "limited_memory_selection",
+    "yielding_operators",
+];
+
+/// The rule after which joins are those of Overspill.
+const LAST_JOIN_RULE: &str = "theta_join_selection";
+
+/// A copy of a session that plans for a cluster.
+pub fn planning_for_cluster(state: &SessionState) -> SessionState {
+    let mut rules = Vec::new();
+    for rule in state.physical_optimizers() {
+        if !FOR_ONE_PROCESS.contains(&rule.name()) {
+            rules.push(Arc::clone(rule));
+        }
+        if rule.name() == LAST_JOIN_RULE {
+            rules.push(Arc::new(GatherProbes) as _);
+        }
+    }
+    let mut state = SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(rules).build();
+    let options = state.config_mut().options_mut();
+    let execution = &mut options.execution;
+    execution.target_partitions = execution.target_partitions.max(PARTITIONS);
+    // Ballista's messages hold arrays of views whole, also for a few of their rows.
+    execution.parquet.schema_force_view_types = false;
+    let optimizer = &mut options.optimizer;
+    // Ballista takes it out of plans, with the number of partitions that nodes above rely on.
+    optimizer.enable_round_robin_repartition = false;
+    // A shuffle does not keep the order of rows.
+    optimizer.prefer_existing_sort = false;
+    optimizer.repartition_joins = true;
+    optimizer.prefer_hash_join = true;
+    // A collected build side would be read by every task. Only joins that must have one do.
+    optimizer.hash_join_single_partition_threshold = 0;
+    optimizer.hash_join_single_partition_threshold_rows = 0;
+    // Filters that a join computes while it runs do not reach the scans of other tasks.
+    optimizer.enable_dynamic_filter_pushdown = false;
+    optimizer.enable_join_dynamic_filter_pushdown = false;
+    optimizer.enable_topk_dynamic_filter_pushdown = false;
+    optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    state
+}
+
+/// Brings the probe side of joins into one task whose streams must know of each other's rows: those with a collected build side
+/// that return its rows, or that distinguish a null from no match.
+#[derive(Debug)]
+struct GatherProbes;
+
+impl PhysicalOptimizerRule for GatherProbes {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if !needs_all_probe_rows(&node) {
+                return Ok(Transformed::no(node));
+            }
+            let [build, probe] = node.children()[..] else { return Ok(Transformed::no(node)) };
+            let inputs = vec![Arc::clone(build), Arc::new(GatherExec::new(Arc::clone(probe))) as _];
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            Arc::clone(&node).replace_children(inputs, options).map(Transformed::yes)
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "gather_probes"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn needs_all_probe_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(join) = node.downcast_ref::<ThetaJoinExec>() {
+        return returns_build_rows(join.join_type());
+    }
+    if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        return returns_build_rows(*join.join_type());
+    }
+    let Some(join) = node.downcast_ref::<HybridJoinExec>() else { return false };
+    join.partition_mode() == PartitionMode::CollectLeft
+        && (returns_build_rows(join.join_type()) || join.planned().null_aware || join.has_null_aware_mark())
+}
+
+/// Whether rows of the build side are returned for what no probe row has matched.
+fn returns_build_rows(join_type: JoinType) -> bool {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
+    matches!(join_type, Left | Full | LeftSemi | LeftAnti | LeftMark)
+}
