@@ -321,8 +321,11 @@ impl Case {
         for table in &self.tables {
             table.register(ctx, self.files.path()).await.map_err(|error| format!("a table: {error}"))?;
         }
+        // Executors of this process take memory too.
+        let running = RUNNING.read().await;
         let frame = self.query.source.plan(ctx, self.query.any_of).await;
         let run = Run::of(ctx, frame).await;
+        drop(running);
         let judge = Judge { query: &self.query, all: &all, limited: limited.as_ref(), equi_joins };
         match &run.answer {
             Ok(answer) => judge.check_answer(answer).map(|()| None).map_err(|fault| format!("{fault}\n{}", run.plan)),
