@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use clap::{Args, Subcommand};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use overspill_cluster::{ExecutorOptions, SchedulerOptions, machine_settings, serve_executor, serve_scheduler};
 use overspill_session::{Error, Limits};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -101,11 +103,11 @@ struct TaskLimits {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Listen on an address that other machines reach, though nothing is encrypted and nobody is asked for a password
+    /// Let other machines connect. Connections are not encrypted, and whoever connects is trusted
     #[arg(long)]
     insecure: bool,
 
-    /// End when standard input ends: that of a process that may be killed
+    /// End when standard input ends, which the parent process holds open
     #[arg(long, hide = true)]
     until_input_ends: bool,
 }
@@ -153,7 +155,8 @@ async fn executor(arguments: ExecutorArgs, interrupts: &Interrupts) -> Outcome<(
         .map_err(|error| Failure::from(Error::from(error)))
 }
 
-/// Anybody who reaches an address of a cluster can run queries there, and read the files that it reads.
+/// Refuses an address that other machines reach, unless the user has said that only trusted ones do: whoever reaches it can do what the
+/// user of this process can.
 fn check_address(address: IpAddr, common: &Common) -> Outcome<()> {
     if address.is_unspecified() || address.is_ipv6() {
         return Err(Failure::message(format!(
@@ -169,7 +172,7 @@ fn check_address(address: IpAddr, common: &Common) -> Outcome<()> {
     )))
 }
 
-/// Resolves at a signal, or when standard input ends if that says so.
+/// Resolves at a signal, or when standard input ends if `--until-input-ends` was given.
 async fn told_to_end(interrupts: &Interrupts, common: &Common) {
     let input_ends = async {
         if !common.until_input_ends {
@@ -213,22 +216,24 @@ async fn local(arguments: LocalArgs, interrupts: &Interrupts) -> Outcome<()> {
     // To wait for a process closes its standard input, unless that is elsewhere.
     let inputs: Vec<_> = children.iter_mut().map(|child| child.stdin.take()).collect();
     println!("cluster {address}");
-    let ended = futures::future::select_all(children.iter_mut().map(|child| Box::pin(child.wait())));
-    tokio::select! {
-        _ = interrupts.raised() => {}
-        (_, which, _) = ended => {
-            tell(if which == 0 { "the scheduler has ended" } else { "an executor has ended; the others go on" });
-            if which > 0 {
-                interrupts.raised().await;
+    // The scheduler is the first of them.
+    let mut ending: FuturesUnordered<_> =
+        (0..).zip(&mut children).map(async |(number, child)| (number, child.wait().await)).collect();
+    let scheduler_ended = loop {
+        tokio::select! {
+            _ = interrupts.raised() => break false,
+            Some((number, _)) = ending.next() => {
+                if number == 0 {
+                    break true;
+                }
+                tell("an executor has ended; the others go on");
             }
         }
-    }
+    };
     // They end with their standard inputs.
     drop(inputs);
-    for mut child in children {
-        let _ = child.wait().await;
-    }
-    Ok(())
+    while ending.next().await.is_some() {}
+    if scheduler_ended { Err(Failure::message("the scheduler has ended")) } else { Ok(()) }
 }
 
 /// Starts a process of the cluster, and waits for the line that says that it listens.

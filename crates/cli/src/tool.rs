@@ -52,11 +52,7 @@ pub fn main(tool: Tool) -> ExitCode {
 async fn run(tool: Tool) -> Outcome<()> {
     let interrupts = Interrupts::new();
     interrupts.listen(Insistence::Ends)?;
-    let tool = match tool {
-        // It ends in its own way, and leaves no file.
-        Tool::Cluster(tool) => return cluster::run(tool, &interrupts).await,
-        tool => tool,
-    };
+    let ends_by_itself = matches!(tool, Tool::Cluster(_));
     let failed = |error: DataFusionError| Failure::from(Error::from(error));
     let work = async {
         match tool {
@@ -70,9 +66,13 @@ async fn run(tool: Tool) -> Outcome<()> {
                 Err(error) => Err(failed(DataFusionError::ExecutionJoin(Box::new(error)))),
             },
             Tool::Bench(arguments) => overspill_bench::run(arguments).await.map_err(failed),
-            Tool::Cluster(_) => Ok(()),
+            Tool::Cluster(tool) => cluster::run(tool, &interrupts).await,
         }
     };
+    if ends_by_itself {
+        // It stops at a signal too, once its tasks have stopped and their files are gone.
+        return work.await;
+    }
     interrupts.unless_raised(work).await?
 }
 

@@ -12,6 +12,9 @@ pub fn declared(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     if batch.num_columns() != schema.fields().len() {
         return internal_err!("{} columns arrived for {}", batch.num_columns(), schema.fields().len());
     }
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| match column.data_type() == field.data_type() {
         true => Ok(Arc::clone(column)),

@@ -4,10 +4,10 @@ use ballista_core::error::BallistaError;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 
-/// Begins the status of a job that an executor was lost under.
+/// The status of a failed job begins with this where the client may submit the query again: an executor, or rows between tasks, were lost.
 pub const LOST: &str = "overspill-lost:";
 
-/// Begins what a process of another version is told.
+/// The first words of the error that a scheduler sends to a process of another version.
 pub const OTHER_VERSION: &str = "another version of Overspill";
 
 /// Encloses a sentence of a task, written in hexadecimal digits: the text around it is escaped once or more on its way.

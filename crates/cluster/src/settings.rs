@@ -40,8 +40,8 @@ const OF_THE_MACHINE: [&str; 5] = [
     "overspill.index_dir",
 ];
 
-/// What Ballista is told beside the session's settings. A fetch from an executor that is gone fails soon, as the query then
-/// starts again.
+/// The settings of Ballista that every query has, whatever its session says. Fetches are hardly retried: the client submits a query again
+/// when an executor is lost, and should learn of it soon.
 fn of_ballista() -> [(&'static str, String); 5] {
     [
         (BALLISTA_SHUFFLE_READER_MAX_BYTES_IN_FLIGHT, IN_FLIGHT.to_string()),

@@ -26,7 +26,7 @@ use crate::settings::{MESSAGE, VERSION, VERSION_HEADER, keeping_alive, noticing_
 /// Why an attempt has ended without rows.
 #[derive(Debug)]
 pub enum Ended {
-    /// An executor is lost, at this address. The query may start again.
+    /// An executor, or rows that it had for others, is lost, for this reason. The query may start again.
     Lost(String),
     Failed(DataFusionError),
 }
@@ -78,7 +78,7 @@ impl Attempt {
             match status.status {
                 Some(job_status::Status::Failed(failed)) => {
                     return Err(match failed.error.split_once(LOST) {
-                        Some((_, executor)) => Ended::Lost(executor.chars().take(60).collect()),
+                        Some((_, reason)) => Ended::Lost(reason.chars().take(200).collect()),
                         None => Ended::Failed(unsealed(&failed.error)),
                     });
                 }

@@ -95,14 +95,17 @@ async fn rows(attempt: Attempt, job: Arc<Mutex<Option<String>>>) -> Result<Rows>
                 *job.lock() = Some(rows.job().to_owned());
                 return Ok(rows);
             }
-            Err(Ended::Lost(executor)) => {
-                tracing::warn!(executor, "an executor is lost; the query starts again");
-                lost = executor;
+            Err(Ended::Lost(reason)) => {
+                tracing::warn!(reason, "the query starts again");
+                lost = reason;
             }
             Err(Ended::Failed(error)) => return Err(error),
         }
     }
-    Err(failed(format!("The query was started {ATTEMPTS} times, and each time an executor was lost, at last {lost}")))
+    Err(failed(format!(
+        "The query was started {ATTEMPTS} times, and each time an executor or its rows were lost, at last: {lost}. Look at the executors, then run \
+         it again"
+    )))
 }
 
 impl DisplayAs for ClusterQueryExec {

@@ -12,6 +12,8 @@ use ballista_core::extension::BallistaConfigGrpcEndpoint;
 use ballista_core::utils::GrpcClientConfig;
 use parking_lot::Mutex;
 
+use crate::settings::noticing_losses;
+
 /// The connections to one executor that are not used, each since a moment.
 type Idle = Vec<(BallistaClient, Instant)>;
 
@@ -63,7 +65,7 @@ impl BallistaClientPool for Connections {
                     port,
                     config.max_message_size,
                     false,
-                    customize,
+                    customize.or_else(|| Some(noticing_losses())),
                     config.io_retries_times,
                     config.io_retry_wait_time_ms,
                     config.initial_connection_window_size,

@@ -32,7 +32,7 @@ use crate::settings::{on_this_machine, with_settings};
 /// How long a connection between executors is kept for the next fetch.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Bytes that a task collects for others at most, however much memory there is: more do not compress better.
+/// The largest share of the memory, in bytes, that an input of a task collects its rows in. More rows do not compress better.
 const LARGEST_SHARE: usize = 256 << 20;
 
 /// Makes tasks of plans.
@@ -40,13 +40,14 @@ pub struct StageEngine {
     ballista: DefaultExecutionEngine,
     connections: Arc<Connections>,
     machine: OverspillConfig,
-    /// Bytes that a task collects for others before it writes them.
+    /// Bytes of rows that each input of a task collects before it sends them on.
     share: usize,
     tasks: Arc<Tasks>,
 }
 
 impl StageEngine {
-    /// Tasks with the settings of this machine, noted in `tasks`, each of which collects up to `share` bytes for others.
+    /// An engine for a machine with the settings `machine`. It notes each task in `tasks` while that runs. Each input of a task collects up to
+    /// `share` bytes of rows before it sends them on.
     pub fn new(machine: OverspillConfig, share: usize, tasks: Arc<Tasks>) -> Self {
         let connections = Arc::new(Connections::new(IDLE));
         let ballista = DefaultExecutionEngine::with_client_pool(Arc::clone(&connections) as _);

@@ -1,4 +1,4 @@
-//! Removes the files of jobs that nobody waits for.
+//! Removes the files of a job once no client waits for its rows.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -129,7 +129,12 @@ impl Guard {
         }
         if let Some(lost) = self.members.lost_since(began) {
             let _ = self.server.cancel_job(job.to_owned().into()).await;
-            let failed = FailedJob { error: format!("{LOST}{lost}"), queued_at: 0, started_at: 0, ended_at: 0 };
+            let failed = FailedJob {
+                error: format!("{LOST}the executor at {lost} is gone"),
+                queued_at: 0,
+                started_at: 0,
+                ended_at: 0,
+            };
             result.status = Some(JobStatus {
                 job_id: job.to_owned(),
                 job_name: String::new(),

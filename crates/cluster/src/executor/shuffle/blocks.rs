@@ -36,7 +36,7 @@ struct Spilled {
 }
 
 impl Blocks {
-    /// No blocks, for so many partitions.
+    /// A store without blocks, for blocks of `partitions` partitions.
     pub fn new(partitions: usize) -> Self {
         Self { resident: vec![vec![]; partitions], resident_bytes: 0, spilled: None }
     }
@@ -96,7 +96,7 @@ impl Blocks {
 
 /// Writes the file of a task, and its index beside it: for each partition the blocks of all inputs, as an Arrow IPC stream of batches
 /// that hold one block each. An empty stream comes first; its schema serves readers of partitions without rows. Returns the bytes.
-pub fn write_file(inputs: &[Blocks], partitions: usize, path: &Path, index_path: &Path) -> Result<u64> {
+pub fn write_file(inputs: &[&Blocks], partitions: usize, path: &Path, index_path: &Path) -> Result<u64> {
     let written = || -> Result<u64> {
         let schema = block_schema();
         let mut file = BufWriter::new(File::create(path)?);
@@ -172,6 +172,7 @@ mod tests {
             }
         }
         let (path, index_path) = (folder.path().join("data.arrow"), folder.path().join("data.arrow.index"));
+        let inputs: Vec<&Blocks> = inputs.iter().collect();
         let length = write_file(&inputs, 3, &path, &index_path).unwrap();
         assert_eq!(length, std::fs::metadata(&path).unwrap().len());
         for partition in 0..2 {
@@ -187,7 +188,7 @@ mod tests {
     fn a_file_that_cannot_be_written_is_named() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("missing").join("data.arrow");
-        let error = write_file(&[Blocks::new(1)], 1, &path, &path).unwrap_err().to_string();
+        let error = write_file(&[&Blocks::new(1)], 1, &path, &path).unwrap_err().to_string();
         assert!(error.contains("missing/data.arrow") && error.contains("--temp-dir"), "{error}");
     }
 }

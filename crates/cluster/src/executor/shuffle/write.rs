@@ -95,13 +95,13 @@ impl QueryStageExecutor for BlockStage {
             inputs.push(ended.map_err(|panic| exec_datafusion_err!("a task has panicked: {panic}"))??);
         }
         let timer = MetricBuilder::new(&self.metrics).subset_time("write_time", 0);
-        let written = Arc::new(MetricBuilder::new(&self.metrics).counter("block_bytes", 0));
+        let written = MetricBuilder::new(&self.metrics).counter("block_bytes", 0);
         let directory = directory.join(job.as_str()).join(stage.to_string()).join(task.to_string());
         let (partitions, task) = (*partitions, *task as u64);
         let writing = tokio::task::spawn_blocking(move || {
             let _timer = timer.timer();
             std::fs::create_dir_all(&directory)?;
-            let blocks: Vec<Blocks> = inputs.iter_mut().map(Input::take_blocks).collect();
+            let blocks: Vec<&Blocks> = inputs.iter().map(|input: &Input| &input.blocks).collect();
             let length =
                 write_file(&blocks, partitions, &directory.join("data.arrow"), &directory.join("data.arrow.index"))?;
             written.add(length as usize);
@@ -229,9 +229,5 @@ impl Input {
             self.memory.free();
         }
         Ok(())
-    }
-
-    fn take_blocks(&mut self) -> Blocks {
-        std::mem::replace(&mut self.blocks, Blocks::new(0))
     }
 }

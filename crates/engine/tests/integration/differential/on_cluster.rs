@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::case::Case;
 use super::{number_of, queries_or, seed_of};
 
-/// Of so many random queries one runs here: each takes as long as some of those in one process.
+/// The test runs one query where the tests in one process run `SHARE` of them, because a query on a cluster takes longer.
 const SHARE: usize = 5;
 
 /// The memory of an executor.
@@ -83,7 +83,7 @@ fn random_queries_agree_on_a_cluster() {
             Err(failure) => failures.push(format!("case {seed}: {failure}\n{}", case.describe())),
         }
     }
-    println!("{} queries, of which {} were refused: {refusals:#?}", seeds.len(), refusals.len());
+    println!("{} queries ran. {} of them were refused: {refusals:#?}", seeds.len(), refusals.len());
     assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
     processes.runtime.shutdown_background();
 }
