@@ -6,6 +6,8 @@ use clap::{ArgMatches, Args, ValueEnum};
 use datafusion::error::DataFusionError;
 use overspill::size::Size;
 
+use crate::tls::TlsArgs;
+
 #[derive(Debug, Args)]
 pub struct SqlArguments {
     /// Run these statements, then end; may be given several times
@@ -57,8 +59,11 @@ pub struct SqlArguments {
     pub settings: Vec<(String, String)>,
 
     /// Run queries of files on the cluster of this scheduler; see `overspill cluster --help`
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Resources")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
     pub cluster: Option<String>,
+
+    #[command(flatten, next_help_heading = "Cluster")]
+    pub tls: TlsArgs,
 
     /// After a statement that fails: stop (the default of scripts) or continue
     #[arg(long, value_name = "ACTION")]

@@ -17,6 +17,7 @@ use crate::args::{parse_setting, parse_size};
 use crate::failure::{Failure, Outcome, tell};
 use crate::interrupt::Interrupts;
 use crate::machine;
+use crate::tls::TlsArgs;
 
 /// The scheduler's port, unless another is named.
 const PORT: u16 = 50050;
@@ -103,9 +104,12 @@ struct TaskLimits {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Let other machines connect. Connections are not encrypted, and whoever connects is trusted
-    #[arg(long)]
+    /// Let other machines connect without TLS. Connections are not encrypted, and whoever connects is trusted
+    #[arg(long, conflicts_with = "tls_cert")]
     insecure: bool,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// End when standard input ends, which the parent process holds open
     #[arg(long, hide = true)]
@@ -125,7 +129,8 @@ async fn scheduler(arguments: SchedulerArgs, interrupts: &Interrupts) -> Outcome
     let SchedulerArgs { bind, common } = arguments;
     check_address(bind.ip(), &common)?;
     let started = |address| println!("scheduler {address}");
-    serve_scheduler(SchedulerOptions { bind }, started, told_to_end(interrupts, &common))
+    let options = SchedulerOptions { bind, network: common.tls.network()? };
+    serve_scheduler(options, started, told_to_end(interrupts, &common))
         .await
         .map_err(|error| Failure::from(Error::from(error)))
 }
@@ -141,6 +146,7 @@ async fn executor(arguments: ExecutorArgs, interrupts: &Interrupts) -> Outcome<(
     allocator::keep_to(memory);
     let options = ExecutorOptions {
         scheduler: address,
+        network: common.tls.network()?,
         bind,
         port,
         memory,
@@ -155,20 +161,20 @@ async fn executor(arguments: ExecutorArgs, interrupts: &Interrupts) -> Outcome<(
         .map_err(|error| Failure::from(Error::from(error)))
 }
 
-/// Refuses an address that other machines reach, unless the user has said that only trusted ones do: whoever reaches it can do what the
-/// user of this process can.
+/// Refuses an address that other machines reach, unless there is TLS, or the user has said that only trusted ones reach it: whoever connects
+/// can do what the user of this process can.
 fn check_address(address: IpAddr, common: &Common) -> Outcome<()> {
     if address.is_unspecified() || address.is_ipv6() {
         return Err(Failure::message(format!(
             "{address} is no address that the other processes can be given: name the IPv4 address of this machine with --bind"
         )));
     }
-    if address.is_loopback() || common.insecure {
+    if address.is_loopback() || common.insecure || common.tls.is_given() {
         return Ok(());
     }
     Err(Failure::message(format!(
-        "{address} can be reached from other machines, and a cluster neither encrypts nor asks for a password: add --insecure \
-         if only trusted machines reach it"
+        "{address} can be reached from other machines: add --tls-cert, --tls-key and --tls-ca, or --insecure if only trusted \
+         machines reach it"
     )))
 }
 

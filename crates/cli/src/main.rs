@@ -15,6 +15,7 @@ mod script;
 mod shell;
 mod sql;
 mod statement;
+mod tls;
 mod tool;
 mod trace;
 

@@ -42,9 +42,15 @@ impl Shell {
     pub fn open(arguments: SqlArguments, limits: &Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
         let session = match &arguments.cluster {
-            Some(scheduler) => Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
-                Cluster::at(scheduler).extend(builder)
-            })?,
+            Some(scheduler) => {
+                let cluster = Cluster::at(scheduler, arguments.tls.network()?);
+                Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
+                    cluster.extend(builder)
+                })?
+            }
+            None if arguments.tls.is_given() => {
+                return Err(Failure::message("--tls-cert is for a cluster: add --cluster HOST:PORT"));
+            }
             None => Session::open(limits, &arguments.settings, machine::runtime())?,
         };
         session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));

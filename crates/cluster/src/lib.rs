@@ -24,11 +24,13 @@ mod declared;
 mod error;
 mod executor;
 mod gather;
+mod network;
 mod scan;
 mod scheduler;
 mod settings;
 
 pub use client::Cluster;
 pub use executor::{ExecutorOptions, serve_executor};
+pub use network::{Network, TlsFiles};
 pub use scheduler::{SchedulerOptions, serve_scheduler};
 pub use settings::machine_settings;

@@ -1,21 +1,19 @@
 //! Which settings travel, and which are a machine's own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ballista_core::ConfigProducer;
 use ballista_core::config::{
     BALLISTA_ADAPTIVE_PLANNER_ENABLED, BALLISTA_CLIENT_GRPC_MAX_MESSAGE_SIZE, BALLISTA_CLIENT_IO_RETRIES_TIMES,
     BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS, BALLISTA_SHUFFLE_READER_MAX_BYTES_IN_FLIGHT,
 };
-use ballista_core::extension::{BallistaConfigGrpcEndpoint, SessionConfigExt};
+use ballista_core::extension::SessionConfigExt;
 use ballista_core::serde::protobuf::KeyValuePair;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::execution::TaskContext;
 use datafusion::prelude::SessionConfig;
 use overspill::{OverspillConfig, OverspillRuntime};
-use tonic::transport::Endpoint;
 
 use crate::error::refused;
 
@@ -63,20 +61,6 @@ pub fn producer(of_the_machine: OverspillConfig, runtime: OverspillRuntime) -> C
         }
         config
     })
-}
-
-/// How a client of rows connects, so that it notices a machine that is gone.
-pub fn noticing_losses() -> Arc<BallistaConfigGrpcEndpoint> {
-    Arc::new(BallistaConfigGrpcEndpoint::new(Arc::new(|endpoint| Ok(keeping_alive(endpoint)))))
-}
-
-/// Asks the other side for a sign of life every few seconds.
-pub fn keeping_alive(endpoint: Endpoint) -> Endpoint {
-    endpoint
-        .connect_timeout(Duration::from_secs(5))
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .keep_alive_timeout(Duration::from_secs(10))
-        .keep_alive_while_idle(true)
 }
 
 /// The settings of a session that travel with its query.

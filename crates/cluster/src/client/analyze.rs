@@ -45,7 +45,7 @@ async fn analyzed(query: Arc<ClusterQueryExec>, context: Arc<TaskContext>, schem
     let mut rows = query.execute(0, context)?;
     while rows.try_next().await?.is_some() {}
     let job = query.job().ok_or_else(|| internal_datafusion_err!("a query without a job"))?;
-    let metrics = metrics_of(query.scheduler(), job).await?;
+    let metrics = metrics_of(query.cluster(), job).await?;
     drop(rows);
     let columns = [vec!["Plan with Metrics".to_owned()], vec![in_words(&metrics)?]];
     let columns = columns.map(|column| Arc::new(StringArray::from(column)) as ArrayRef);
@@ -71,7 +71,7 @@ fn in_words(metrics: &GetJobMetricsResult) -> Result<String> {
 
 impl DisplayAs for ClusterAnalyzeExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "ClusterAnalyzeExec: scheduler={}", self.query.scheduler())
+        write!(f, "ClusterAnalyzeExec: scheduler={}", self.query.cluster().scheduler)
     }
 }
 

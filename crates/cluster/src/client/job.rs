@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use ballista_core::client::BallistaClient;
 use ballista_core::serde::protobuf::execute_query_params::Query;
-use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
 use ballista_core::serde::protobuf::{
     ExecuteQueryParams, GetJobMetricsParams, GetJobMetricsResult, GetJobStatusResult, KeyValuePair, PartitionLocation,
     job_status,
@@ -17,11 +16,12 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
+use super::Cluster;
 use crate::error::{LOST, failed, refusal, unsealed};
-use crate::settings::{MESSAGE, VERSION, VERSION_HEADER, keeping_alive, noticing_losses};
+use crate::network::{Network, is_of_transport};
+use crate::settings::{MESSAGE, VERSION, VERSION_HEADER};
 
 /// Why an attempt has ended without rows.
 #[derive(Debug)]
@@ -40,8 +40,7 @@ impl From<DataFusionError> for Ended {
 /// A query that can be submitted any number of times.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// The host and the port.
-    pub scheduler: String,
+    pub cluster: Cluster,
     /// A physical plan.
     pub plan: Arc<[u8]>,
     pub settings: Vec<KeyValuePair>,
@@ -55,13 +54,15 @@ pub struct Rows {
     first: Option<RecordBatch>,
     current: Option<SendableRecordBatchStream>,
     partitions: VecDeque<PartitionLocation>,
+    network: Network,
     _states: Streaming<GetJobStatusResult>,
 }
 
 impl Attempt {
     /// Submits the query, and waits until it has succeeded and its first rows are here.
     pub async fn run(&self) -> Result<Rows, Ended> {
-        let mut client = connect(&self.scheduler).await?;
+        let Cluster { scheduler, network } = &self.cluster;
+        let mut client = network.scheduler(scheduler).await?;
         let mut request = Request::new(ExecuteQueryParams {
             session_id: self.session.clone(),
             operation_id: String::new(),
@@ -71,9 +72,12 @@ impl Attempt {
         insert_version_header(request.metadata_mut());
         request.metadata_mut().insert(VERSION_HEADER, MetadataValue::from_static(VERSION));
         let submitted = client.execute_query_push(request).await;
-        let mut states = submitted.map_err(|status| self.refused(&status))?.into_inner();
+        let mut states = submitted
+            .map_err(|status| self.refused(&status).unwrap_or_else(|| network.unanswered(scheduler)))?
+            .into_inner();
         loop {
-            let state = states.message().await.map_err(|status| self.refused(&status))?;
+            let state =
+                states.message().await.map_err(|status| self.refused(&status).unwrap_or_else(|| self.lost()))?;
             let Some(status) = state.ok_or_else(|| self.lost())?.status else { continue };
             match status.status {
                 Some(job_status::Status::Failed(failed)) => {
@@ -88,6 +92,7 @@ impl Attempt {
                         first: None,
                         current: None,
                         partitions: successful.partition_location.into(),
+                        network: network.clone(),
                         _states: states,
                     };
                     rows.first = rows.arriving().await.map_err(|error| Ended::Lost(error.strip_backtrace()))?;
@@ -101,45 +106,36 @@ impl Attempt {
     fn lost(&self) -> DataFusionError {
         failed(format!(
             "The scheduler at {} is lost: start it again with overspill cluster scheduler, then run the query again",
-            self.scheduler
+            self.cluster.scheduler
         ))
     }
 
-    /// What a scheduler's refusal means.
-    fn refused(&self, status: &Status) -> DataFusionError {
-        let text = status.message();
-        match status.code() {
-            Code::FailedPrecondition => failed(format!("The cluster at {}: {text}", self.scheduler)),
+    /// What a scheduler's refusal means. `None` if the connection was lost.
+    fn refused(&self, status: &Status) -> Option<DataFusionError> {
+        if is_of_transport(status) {
+            return None;
+        }
+        let (scheduler, text) = (&self.cluster.scheduler, status.message());
+        Some(match status.code() {
+            Code::FailedPrecondition => failed(format!("The cluster at {scheduler}: {text}")),
             Code::InvalidArgument => {
                 let reason = text.strip_prefix("Could not parse plan: ").unwrap_or(text);
                 refusal(format!("This query does not run on a cluster, as its plan cannot be read there: {reason}"))
             }
-            Code::Internal | Code::Unimplemented => failed(format!("The scheduler at {}: {text}", self.scheduler)),
-            _ => self.lost(),
-        }
+            Code::Internal | Code::Unimplemented => failed(format!("The scheduler at {scheduler}: {text}")),
+            _ => return None,
+        })
     }
 }
 
 /// What the operators of a finished job have counted.
-pub async fn metrics_of(scheduler: &str, job: String) -> Result<GetJobMetricsResult> {
-    let mut client = connect(scheduler).await?;
+pub async fn metrics_of(cluster: &Cluster, job: String) -> Result<GetJobMetricsResult> {
+    let Cluster { scheduler, network } = cluster;
+    let mut client = network.scheduler(scheduler).await?;
     let answer = client.get_job_metrics(GetJobMetricsParams { job_id: job }).await;
     answer
         .map(|answer| answer.into_inner())
         .map_err(|status| failed(format!("The scheduler at {scheduler} has no metrics: {}", status.message())))
-}
-
-async fn connect(scheduler: &str) -> Result<SchedulerGrpcClient<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("http://{scheduler}"))
-        .map_err(|_| failed(format!("{scheduler} is no address of a scheduler: write --cluster HOST:PORT")))?;
-    let channel = keeping_alive(endpoint).connect().await.map_err(|_| {
-        failed(format!(
-            "There is no scheduler at {scheduler}: start one with overspill cluster scheduler, or name another"
-        ))
-    })?;
-    Ok(SchedulerGrpcClient::new(channel)
-        .max_decoding_message_size(MESSAGE as usize)
-        .max_encoding_message_size(MESSAGE as usize))
 }
 
 impl Rows {
@@ -176,13 +172,13 @@ impl Rows {
                 }
             }
             let Some(partition) = self.partitions.pop_front() else { return Ok(None) };
-            self.current = Some(fetch(partition).await?);
+            self.current = Some(fetch(partition, &self.network).await?);
         }
     }
 }
 
 /// The rows of a partition, from the executor that has written it.
-async fn fetch(partition: PartitionLocation) -> Result<SendableRecordBatchStream> {
+async fn fetch(partition: PartitionLocation, network: &Network) -> Result<SendableRecordBatchStream> {
     let layout = partition.layout();
     let (Some(executor), Some(id)) = (partition.executor_meta, partition.partition_id) else {
         return Err(failed("a result has no place"));
@@ -194,7 +190,7 @@ async fn fetch(partition: PartitionLocation) -> Result<SendableRecordBatchStream
             port,
             MESSAGE as usize,
             false,
-            Some(noticing_losses()),
+            Some(network.for_rows(0, 0)),
             1,
             200,
             0,

@@ -17,19 +17,23 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use planner::ClusterPlanner;
 use subqueries::OneRowSubqueries;
 
-/// A cluster, by the address of its scheduler.
+use crate::network::Network;
+
+/// A cluster, by the address of its scheduler and the way to connect to it.
 ///
 /// Queries that read nothing but files run on it, as a whole; all others run where the user is, and so does what is
 /// done with rows: `COPY`, `INSERT` and `CREATE TABLE … AS`.
 #[derive(Debug, Clone)]
 pub struct Cluster {
+    /// The host and the port.
     scheduler: Arc<str>,
+    network: Network,
 }
 
 impl Cluster {
     /// The cluster of the scheduler at an address, a host and a port. Nothing connects before the first query.
-    pub fn at(scheduler: &str) -> Self {
-        Self { scheduler: scheduler.into() }
+    pub fn at(scheduler: &str, network: Network) -> Self {
+        Self { scheduler: scheduler.into(), network }
     }
 
     /// Makes the session run queries on the cluster. Call it after

@@ -75,9 +75,9 @@ impl ClusterQueryExec {
         })
     }
 
-    /// The scheduler's address.
-    pub fn scheduler(&self) -> &str {
-        &self.cluster.scheduler
+    /// Where the query runs.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// The job whose rows were returned, if there were any.
@@ -110,7 +110,7 @@ async fn rows(attempt: Attempt, job: Arc<Mutex<Option<String>>>) -> Result<Rows>
 
 impl DisplayAs for ClusterQueryExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "ClusterQueryExec: scheduler={}", self.scheduler())?;
+        write!(f, "ClusterQueryExec: scheduler={}", self.cluster.scheduler)?;
         if matches!(format, DisplayFormatType::Verbose) {
             write!(f, "\n{}", displayable(self.plan.as_ref()).indent(false))?;
         }
@@ -147,7 +147,7 @@ impl ExecutionPlan for ClusterQueryExec {
             return internal_err!("partition {partition} of a query on a cluster, which has one");
         }
         let attempt = Attempt {
-            scheduler: self.scheduler().to_owned(),
+            cluster: self.cluster.clone(),
             plan: Arc::clone(&self.encoded),
             settings: self.settings.clone(),
             session: context.session_id(),

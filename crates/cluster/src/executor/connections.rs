@@ -12,7 +12,7 @@ use ballista_core::extension::BallistaConfigGrpcEndpoint;
 use ballista_core::utils::GrpcClientConfig;
 use parking_lot::Mutex;
 
-use crate::settings::noticing_losses;
+use crate::network::Network;
 
 /// The connections to one executor that are not used, each since a moment.
 type Idle = Vec<(BallistaClient, Instant)>;
@@ -22,12 +22,13 @@ type Idle = Vec<(BallistaClient, Instant)>;
 pub struct Connections {
     idle: Arc<Mutex<HashMap<(String, u16), Idle>>>,
     kept: Duration,
+    network: Network,
 }
 
 impl Connections {
     /// No connections yet; each is kept for `kept` after its last use.
-    pub fn new(kept: Duration) -> Self {
-        Self { idle: Arc::default(), kept }
+    pub fn new(kept: Duration, network: Network) -> Self {
+        Self { idle: Arc::default(), kept, network }
     }
 
     fn drop_old(&self) {
@@ -60,16 +61,17 @@ impl BallistaClientPool for Connections {
         let client = match kept {
             Some((client, _)) => client,
             None => {
+                let windows = (config.initial_connection_window_size, config.initial_stream_window_size);
                 BallistaClient::try_new(
                     host,
                     port,
                     config.max_message_size,
                     false,
-                    customize.or_else(|| Some(noticing_losses())),
+                    customize.or_else(|| Some(self.network.for_rows(windows.0, windows.1))),
                     config.io_retries_times,
                     config.io_retry_wait_time_ms,
-                    config.initial_connection_window_size,
-                    config.initial_stream_window_size,
+                    windows.0,
+                    windows.1,
                 )
                 .await?
             }

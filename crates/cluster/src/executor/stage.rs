@@ -27,6 +27,7 @@ use super::connections::Connections;
 use super::shuffle::{BlockReadExec, BlockStage, Output, reads_partitioned_rows};
 use super::tasks::Tasks;
 use crate::error::{LOST, failed, sealed};
+use crate::network::Network;
 use crate::settings::{on_this_machine, with_settings};
 
 /// How long a connection between executors is kept for the next fetch.
@@ -47,9 +48,9 @@ pub struct StageEngine {
 
 impl StageEngine {
     /// An engine for a machine with the settings `machine`. It notes each task in `tasks` while that runs. Each input of a task collects up to
-    /// `share` bytes of rows before it sends them on.
-    pub fn new(machine: OverspillConfig, share: usize, tasks: Arc<Tasks>) -> Self {
-        let connections = Arc::new(Connections::new(IDLE));
+    /// `share` bytes of rows before it sends them on, and fetches rows of other executors over `network`.
+    pub fn new(machine: OverspillConfig, share: usize, tasks: Arc<Tasks>, network: Network) -> Self {
+        let connections = Arc::new(Connections::new(IDLE, network));
         let ballista = DefaultExecutionEngine::with_client_pool(Arc::clone(&connections) as _);
         Self { ballista, connections, machine, share: share.min(LARGEST_SHARE), tasks }
     }

@@ -20,9 +20,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Ballista removes the files of a job when it ends, and a task that is being stopped may still write some. So this asks the
 /// scheduler for each job that has files here whether somebody waits for it.
-pub async fn tidy(scheduler: String, work: PathBuf, tasks: Arc<Tasks>) {
-    let Ok(endpoint) = Endpoint::from_shared(scheduler) else { return };
-    let endpoint = endpoint.connect_timeout(ROUND).timeout(ROUND);
+pub async fn tidy(scheduler: Endpoint, work: PathBuf, tasks: Arc<Tasks>) {
+    let endpoint = scheduler.connect_timeout(ROUND).timeout(ROUND);
     let mut heard = Instant::now();
     let mut unwanted = HashMap::new();
     loop {

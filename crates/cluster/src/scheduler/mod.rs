@@ -25,6 +25,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::codec::ClusterCodec;
 use crate::error::failed;
+use crate::network::Network;
 use crate::settings::{MESSAGE, producer};
 use guard::Guard;
 
@@ -42,6 +43,8 @@ const KEPT_STATE: u64 = 300;
 pub struct SchedulerOptions {
     /// The address that clients and executors connect to. With port 0 the system chooses one.
     pub bind: SocketAddr,
+    /// How it connects to executors, and they and clients to it.
+    pub network: Network,
 }
 
 /// Serves clients and executors until `stopped` resolves. `started` is called with the address once the port is open.
@@ -57,15 +60,22 @@ pub async fn serve_scheduler(
         failed(format!("the scheduler cannot listen on {}: {error}; choose another address with --bind", options.bind))
     })?;
     let address = listener.local_addr().map_err(|error| failed(format!("the scheduler has no address: {error}")))?;
-    let server =
-        ballista(address).await.map_err(|error| failed(format!("Ballista's scheduler cannot start: {error}")))?;
+    let server = ballista(address, &options.network)
+        .await
+        .map_err(|error| failed(format!("Ballista's scheduler cannot start: {error}")))?;
     let guard = Guard::start(server);
     let service = SchedulerGrpcServer::new(guard)
         .max_decoding_message_size(MESSAGE as usize)
         .max_encoding_message_size(MESSAGE as usize);
     started(address);
+    let transport = match options.network.server() {
+        None => Transport::builder(),
+        Some(tls) => Transport::builder()
+            .tls_config(tls)
+            .map_err(|error| failed(format!("the scheduler cannot listen by TLS: {error}")))?,
+    };
     // Keep-alive notices clients and executors whose machines are gone.
-    let serving = Transport::builder()
+    let serving = transport
         .http2_keepalive_interval(Some(Duration::from_secs(5)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .add_service(service)
@@ -76,7 +86,7 @@ pub async fn serve_scheduler(
     }
 }
 
-async fn ballista(address: SocketAddr) -> ballista_core::error::Result<Server> {
+async fn ballista(address: SocketAddr, network: &Network) -> ballista_core::error::Result<Server> {
     let produced: ConfigProducer = producer(OverspillConfig::default(), OverspillRuntime::default());
     let config = SchedulerConfig {
         external_host: address.ip().to_string(),
@@ -91,6 +101,7 @@ async fn ballista(address: SocketAddr) -> ballista_core::error::Result<Server> {
         no_executors_grace_period_seconds: NEVER,
         override_config_producer: Some(Arc::clone(&produced)),
         override_physical_codec: Some(Arc::new(ClusterCodec::default())),
+        override_create_grpc_client_endpoint: network.of_ballista(),
         task_max_failures: 1,
         stage_max_failures: 1,
         ..SchedulerConfig::default()

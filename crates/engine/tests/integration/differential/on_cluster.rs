@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt, ShuffleCompression};
-use overspill_cluster::{Cluster, ExecutorOptions, SchedulerOptions, serve_executor, serve_scheduler};
+use overspill_cluster::{Cluster, ExecutorOptions, Network, SchedulerOptions, serve_executor, serve_scheduler};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -34,12 +34,14 @@ impl Processes {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         runtime.spawn(async move {
             let started = move |scheduler| address.send(scheduler).unwrap();
-            serve_scheduler(SchedulerOptions { bind: (here, 0).into() }, started, std::future::pending()).await
+            let options = SchedulerOptions { bind: (here, 0).into(), network: Network::default() };
+            serve_scheduler(options, started, std::future::pending()).await
         });
         let scheduler = addresses.recv().unwrap();
         for _ in 0..3 {
             let options = ExecutorOptions {
                 scheduler: (scheduler.ip().to_string(), scheduler.port()),
+                network: Network::default(),
                 bind: here,
                 port: 0,
                 memory: MEMORY,
@@ -77,7 +79,7 @@ fn random_queries_agree_on_a_cluster() {
             config.shuffle_compression = ShuffleCompression::Off.into();
         }
         let builder = builder.with_overspill(config);
-        let state = Cluster::at(&processes.scheduler).extend(builder).unwrap().build();
+        let state = Cluster::at(&processes.scheduler, Network::default()).extend(builder).unwrap().build();
         match processes.runtime.block_on(case.run_elsewhere(&SessionContext::new_with_state(state))) {
             Ok(refusal) => refusals.extend(refusal),
             Err(failure) => failures.push(format!("case {seed}: {failure}\n{}", case.describe())),
