@@ -1,7 +1,7 @@
 """Runs the 22 TPC-H queries on a cluster of one scheduler and three executors, each a process, and compares them with DuckDB.
 
 It checks the rows and their order, that every equi-join ran on HybridJoinExec, that executors stayed within their limit plus
-250 MB, and that they keep no files afterwards. Then executors are killed at random moments while a query runs: its answer
+250 MB, also while all of lineitem is sorted, and that they keep no files afterwards. Then executors are killed at random moments while a query runs: its answer
 must be right, and be there within 60 s.
 """
 
@@ -30,6 +30,8 @@ LONG = (
     "SELECT count(*), sum(o_totalprice), max(b.l_extendedprice) FROM lineitem a JOIN orders ON a.l_orderkey = o_orderkey "
     "JOIN lineitem b ON a.l_orderkey = b.l_orderkey AND a.l_linenumber = b.l_linenumber"
 )
+# More rows than executors have memory, in one order, which one task merges.
+SORTED = "SELECT l_comment, l_orderkey, l_linenumber, l_shipinstruct, l_shipmode FROM lineitem ORDER BY 1, 2, 3"
 
 
 class Cluster:
@@ -71,9 +73,14 @@ class Cluster:
                 raise Failure("a process of the cluster did not end when told to") from None
 
     def begin(self, statement):
-        arguments = [self.program, "--cluster", self.address, "--format", "csv", "--quiet"]
+        where = ["--cluster", self.address]
         for setting in self.settings:
-            arguments += ["--set", setting]
+            where += ["--set", setting]
+        return self.begin_here(statement, where)
+
+    def begin_here(self, statement, where=()):
+        """Starts one statement without the cluster, unless the arguments say otherwise."""
+        arguments = [self.program, *where, "--format", "csv", "--quiet"]
         for table in self.tables:
             arguments += ["-c", table]
         return subprocess.Popen(
@@ -126,6 +133,14 @@ def check(cluster, number, sql, theirs):
     if foreign or (ours == 0) != (number in WITHOUT_JOIN):
         raise Failure(f"{ours} equi-joins are HybridJoinExec, {foreign} are not\n{plan}")
     return f"{seconds:6.1f} s  {ours} joins  {spilled(plan) / 1e6:6.1f} MB spilled"
+
+
+def check_sorted(cluster):
+    """Sorts all of lineitem; gives a line about it."""
+    text, seconds = cluster.run(SORTED)
+    if text != finished(cluster.begin_here(SORTED)):
+        raise Failure("the rows are not those of one process, in their order")
+    return f"{seconds:6.1f} s  {len(text) / 1e6:.0f} MB of rows"
 
 
 def kill_one(cluster, generator, expected, usual):
@@ -182,6 +197,7 @@ def main():
             for _ in range(arguments.rounds):
                 for number, sql in queries.items():
                     attempt(f"Q{number}", lambda number=number, sql=sql: check(cluster, number, sql, answers[number]))
+                attempt("sorted", lambda: check_sorted(cluster))
                 attempt("files", lambda: cluster.check_tidy() or "none is left")
                 peak = cluster.peak()
                 if peak > size_in_bytes(arguments.limit) + HEADROOM:

@@ -23,6 +23,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::error::failed;
 use crate::settings::MESSAGE;
 
+/// Bytes of rows that may be on their way over a connection. The memory pool does not know of them.
+const WINDOW: u32 = 1 << 20;
+
 /// The files of a process that connects by TLS, all of them in PEM.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
@@ -130,15 +133,12 @@ impl Network {
         Some(Arc::new(move |endpoint| Ok(network.secured(endpoint)?)))
     }
 
-    /// How a client of rows connects, so that it notices a machine that is gone. Windows are in bytes; 0 stands for the usual size.
-    pub(crate) fn for_rows(&self, connection_window: u32, stream_window: u32) -> Arc<BallistaConfigGrpcEndpoint> {
+    /// How a client of rows connects, so that it notices a machine that is gone, and is not sent more than it can hold.
+    pub(crate) fn for_rows(&self) -> Arc<BallistaConfigGrpcEndpoint> {
         let network = self.clone();
-        let window = |bytes: u32| (bytes > 0).then_some(bytes);
         Arc::new(BallistaConfigGrpcEndpoint::new(Arc::new(move |endpoint| {
-            Ok(network
-                .secured(endpoint)?
-                .initial_connection_window_size(window(connection_window))
-                .initial_stream_window_size(window(stream_window)))
+            let endpoint = network.secured(endpoint)?;
+            Ok(endpoint.initial_connection_window_size(WINDOW).initial_stream_window_size(WINDOW))
         })))
     }
 

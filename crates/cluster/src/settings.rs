@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ballista_core::ConfigProducer;
 use ballista_core::config::{
     BALLISTA_ADAPTIVE_PLANNER_ENABLED, BALLISTA_CLIENT_GRPC_MAX_MESSAGE_SIZE, BALLISTA_CLIENT_IO_RETRIES_TIMES,
-    BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS, BALLISTA_SHUFFLE_READER_MAX_BYTES_IN_FLIGHT,
+    BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS,
 };
 use ballista_core::extension::SessionConfigExt;
 use ballista_core::serde::protobuf::KeyValuePair;
@@ -19,9 +19,6 @@ use crate::error::refused;
 
 /// The largest message between two processes, in bytes. A message is a plan, or a batch of rows.
 pub const MESSAGE: u32 = 256 << 20;
-
-/// Bytes of rows of other executors that a reader may hold before the plan takes them. The memory pool does not know of them.
-const IN_FLIGHT: usize = 16 << 20;
 
 /// What all processes of a cluster must agree on.
 pub const VERSION: &str = concat!("overspill-", env!("CARGO_PKG_VERSION"));
@@ -40,9 +37,8 @@ const OF_THE_MACHINE: [&str; 5] = [
 
 /// The settings of Ballista that every query has, whatever its session says. Fetches are hardly retried: the client submits a query again
 /// when an executor is lost, and should learn of it soon.
-fn of_ballista() -> [(&'static str, String); 5] {
+fn of_ballista() -> [(&'static str, String); 4] {
     [
-        (BALLISTA_SHUFFLE_READER_MAX_BYTES_IN_FLIGHT, IN_FLIGHT.to_string()),
         (BALLISTA_ADAPTIVE_PLANNER_ENABLED, "false".to_owned()),
         (BALLISTA_CLIENT_GRPC_MAX_MESSAGE_SIZE, MESSAGE.to_string()),
         (BALLISTA_CLIENT_IO_RETRIES_TIMES, "1".to_owned()),

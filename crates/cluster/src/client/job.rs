@@ -190,7 +190,7 @@ async fn fetch(partition: PartitionLocation, network: &Network) -> Result<Sendab
             port,
             MESSAGE as usize,
             false,
-            Some(network.for_rows(0, 0)),
+            Some(network.for_rows()),
             1,
             200,
             0,

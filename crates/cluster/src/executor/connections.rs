@@ -61,17 +61,17 @@ impl BallistaClientPool for Connections {
         let client = match kept {
             Some((client, _)) => client,
             None => {
-                let windows = (config.initial_connection_window_size, config.initial_stream_window_size);
                 BallistaClient::try_new(
                     host,
                     port,
                     config.max_message_size,
                     false,
-                    customize.or_else(|| Some(self.network.for_rows(windows.0, windows.1))),
+                    customize.or_else(|| Some(self.network.for_rows())),
                     config.io_retries_times,
                     config.io_retry_wait_time_ms,
-                    windows.0,
-                    windows.1,
+                    // The network sets them.
+                    0,
+                    0,
                 )
                 .await?
             }

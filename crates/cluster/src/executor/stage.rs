@@ -24,7 +24,7 @@ use overspill::{CountedWindowExec, OverspillConfig, ShuffleCompression, Spilling
 
 use super::compact::CompactExec;
 use super::connections::Connections;
-use super::shuffle::{BlockReadExec, BlockStage, Output, reads_partitioned_rows};
+use super::shuffle::{BlockStage, FetchExec, Output};
 use super::tasks::Tasks;
 use crate::error::{LOST, failed, sealed};
 use crate::network::Network;
@@ -55,19 +55,19 @@ impl StageEngine {
         Self { ballista, connections, machine, share: share.min(LARGEST_SHARE), tasks }
     }
 
-    /// Reads rows as blocks where another stage has partitioned them.
-    fn with_blocks(&self, plan: Arc<dyn ExecutionPlan>, directory: &str) -> Result<Arc<dyn ExecutionPlan>> {
-        let read = plan.transform_up(|node| {
+    /// Reads what other tasks have written a batch at a time. What hash partitionings have sent is blocks if `compressed`.
+    fn fetching(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        directory: &str,
+        compressed: bool,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let fetching = plan.transform_up(|node| {
             let Some(reader) = node.downcast_ref::<ShuffleReaderExec>() else { return Ok(Transformed::no(node)) };
-            let prepare = |reader: &ShuffleReaderExec| {
-                reader.with_work_dir(directory.to_owned()).with_client_pool(Arc::clone(&self.connections) as _)
-            };
-            Ok(Transformed::yes(match reads_partitioned_rows(reader) {
-                true => Arc::new(BlockReadExec::try_new(reader, prepare)?) as _,
-                false => Arc::new(prepare(reader)) as _,
-            }))
+            let connections = Arc::clone(&self.connections);
+            Ok(Transformed::yes(Arc::new(FetchExec::new(reader, directory.to_owned(), connections, compressed)) as _))
         });
-        Ok(read?.data)
+        Ok(fetching?.data)
     }
 
     /// Lets a writer of Ballista have its share of the memory and no more, and batches that hold what they show.
@@ -103,12 +103,9 @@ impl ExecutionEngine for StageEngine {
         if plan.exists(|node| Ok(node.is::<DataSinkExec>()))? {
             return Err(failed("executors write no files but those between tasks"));
         }
-        let mut plan = for_limited_memory(plan)?;
         // All tasks of a query have this setting from its client: what one writes, others can read.
         let compresses = compresses(config);
-        if compresses {
-            plan = self.with_blocks(plan, work_dir)?;
-        }
+        let plan = self.fetching(for_limited_memory(plan)?, work_dir, compresses)?;
         let writer = plan.downcast_ref::<SortShuffleWriterExec>().filter(|_| compresses);
         let runs: Arc<dyn QueryStageExecutor> = match writer.map(SortShuffleWriterExec::shuffle_output_partitioning) {
             Some(Partitioning::Hash(keys, partitions)) => {
@@ -187,7 +184,7 @@ impl QueryStageExecutor for Stage {
             () = running.stopped() => return Err(failed("the executor has stopped its tasks")),
             done = self.runs.execute_query_stage(task_id, context) => done,
         };
-        done.map_err(|error| if is_lost_input(&error) { failed(format!("{LOST}{error}")) } else { sealed(&error) })
+        done.map_err(|error| lost(&error).unwrap_or_else(|| sealed(&error)))
     }
 
     fn collect_plan_metrics(&self) -> Vec<MetricsSet> {
@@ -207,16 +204,33 @@ impl QueryStageExecutor for Stage {
     }
 }
 
-/// Whether a task has failed because rows of an earlier one could not be fetched.
-fn is_lost_input(error: &DataFusionError) -> bool {
-    let DataFusionError::External(error) = error.find_root() else { return false };
-    matches!(
-        error.downcast_ref::<BallistaError>(),
-        Some(
-            BallistaError::FetchFailed(..)
-                | BallistaError::GrpcConnectionError(_)
-                | BallistaError::GrpcActionError(_)
-                | BallistaError::GrpcError(_)
-        )
-    )
+/// The error of a task that has failed because rows of an earlier one could not be fetched. It begins with [`LOST`]. `None` for others.
+fn lost(error: &DataFusionError) -> Option<DataFusionError> {
+    match error.find_root() {
+        DataFusionError::Execution(text) if text.starts_with(LOST) => Some(failed(text)),
+        DataFusionError::External(error) => match error.downcast_ref::<BallistaError>()? {
+            error @ (BallistaError::FetchFailed(..)
+            | BallistaError::GrpcConnectionError(_)
+            | BallistaError::GrpcActionError(_)
+            | BallistaError::GrpcError(_)) => Some(failed(format!("{LOST}{error}"))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_rows_are_told_from_failures() {
+        let of_fetch = failed(format!("{LOST}rows did not arrive")).context("in a join");
+        assert!(matches!(lost(&of_fetch), Some(DataFusionError::Execution(text)) if text.starts_with(LOST)));
+        let of_ballista = BallistaError::GrpcActionError("no such file".to_owned());
+        let of_ballista = DataFusionError::External(Box::new(of_ballista));
+        assert!(matches!(lost(&of_ballista), Some(DataFusionError::Execution(text)) if text.starts_with(LOST)));
+        assert!(lost(&failed("a sum is beyond the range")).is_none());
+        assert!(lost(&DataFusionError::External("a disk is full".into())).is_none());
+    }
 }

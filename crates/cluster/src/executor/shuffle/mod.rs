@@ -1,11 +1,11 @@
 //! Rows between the tasks of two stages, as compressed blocks.
 //!
 //! A task writes what a hash partitioning sends to each task of the next stage: a file and an index, laid out as Ballista's sort-based
-//! shuffle has them, so that its reader, its transport and its retries serve them. What differs is what a record batch of the file
-//! holds: one binary value, a block of [`overspill_codec`] with thousands of rows. [`BlockStage`] writes such files, and [`BlockReadExec`]
-//! stands for the node that reads them.
+//! shuffle has them, so that its transport serves them. What differs is what a record batch of the file holds: one binary value, a block of
+//! [`overspill_codec`] with thousands of rows. [`BlockStage`] writes such files. [`FetchExec`] reads them, and the files that Ballista writes.
 
 mod blocks;
+mod fetch;
 mod partitioner;
 mod read;
 mod write;
@@ -13,9 +13,8 @@ mod write;
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use ballista_core::execution_plans::ShuffleReaderExec;
 
-pub use read::BlockReadExec;
+pub use read::FetchExec;
 pub use write::{BlockStage, Output};
 
 /// Bytes of rows in a block, before it is compressed. More compress better, and take more memory where they are read.
@@ -29,10 +28,4 @@ fn block_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> =
         LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("block", DataType::LargeBinary, false)])));
     Arc::clone(&SCHEMA)
-}
-
-/// Whether a node reads what hash partitionings of another stage have sent. Others read whole partitions, which stay Ballista's.
-pub fn reads_partitioned_rows(reader: &ShuffleReaderExec) -> bool {
-    let mut locations = reader.partition.iter().flatten();
-    locations.next().is_some_and(|location| location.is_sort_shuffle)
 }

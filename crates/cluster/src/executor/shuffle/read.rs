@@ -1,98 +1,110 @@
-//! The plan node that reads blocks.
+//! The plan node that reads what tasks of another stage have written.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
-use arrow::array::AsArray;
-use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use ballista_core::execution_plans::ShuffleReaderExec;
+use ballista_core::serde::scheduler::PartitionLocation;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricValue, MetricsSet, RecordOutput, Time,
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::stream::{self, StreamExt, TryStreamExt};
-use overspill_codec::BlockReader;
+use futures::Stream;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::block_schema;
-use crate::error::{LOST, failed};
-use crate::settings::with_settings;
+use super::fetch::{Content, Counters, Fetch};
+use crate::executor::connections::Connections;
 
-/// Reads what [`BlockStage`](super::BlockStage) has written for a task, through Ballista's reader of the files.
+/// How many tasks' rows are read at a time for one partition.
+const AT_ONCE: usize = 4;
+
+/// Reads what tasks of another stage have written, a batch at a time.
 ///
-/// To the plan it is one node in place of Ballista's, as metrics of a task go by the positions of nodes: so the reader below is no child.
+/// It stands for Ballista's [`ShuffleReaderExec`], which holds all that one task has sent in memory before it gives the first row, beside
+/// the memory pool.
 #[derive(Debug)]
-pub struct BlockReadExec {
-    reader: Arc<ShuffleReaderExec>,
-    schema: SchemaRef,
+pub struct FetchExec {
+    /// By partition, where its rows lie.
+    locations: Vec<Vec<PartitionLocation>>,
+    /// Whether each partition is all rows, which lie where the first one says.
+    broadcast: bool,
+    fetch: Arc<Fetch>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl BlockReadExec {
-    /// Reads blocks where `planned` would read rows. `prepare` is given Ballista's reader of the blocks.
-    ///
-    /// # Errors
-    /// Fails if Ballista's reader cannot be made.
-    pub fn try_new(
+impl FetchExec {
+    /// Reads in place of `planned`. `directory` has the rows of this executor, and `connections` lead to others. What hash
+    /// partitionings have sent is blocks if `compressed`.
+    pub fn new(
         planned: &ShuffleReaderExec,
-        prepare: impl FnOnce(&ShuffleReaderExec) -> ShuffleReaderExec,
-    ) -> Result<Self> {
-        let partitioning = planned.properties().output_partitioning().clone();
-        let reader =
-            ShuffleReaderExec::try_new(planned.stage_id, planned.partition.clone(), block_schema(), partitioning)?;
-        Ok(Self {
-            reader: Arc::new(prepare(&reader)),
-            schema: planned.schema(),
+        directory: String,
+        connections: Arc<Connections>,
+        compressed: bool,
+    ) -> Self {
+        let partitioned = planned.partition.iter().flatten().next().is_some_and(|location| location.is_sort_shuffle);
+        let content = if compressed && partitioned { Content::Blocks } else { Content::Rows };
+        Self {
+            locations: planned.partition.clone(),
+            broadcast: planned.broadcast,
+            fetch: Arc::new(Fetch { directory, connections, schema: planned.schema(), content }),
             properties: Arc::clone(planned.properties()),
             metrics: ExecutionPlanMetricsSet::new(),
-        })
-    }
-}
-
-/// Decompresses the blocks of one partition.
-struct Decoder {
-    blocks: BlockReader,
-    /// Rows that a batch has at most.
-    batch_size: usize,
-    time: Time,
-}
-
-impl Decoder {
-    /// The rows of the blocks that a batch holds.
-    fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>> {
-        let _timer = self.time.timer();
-        let Some(blocks) = batch.columns().first().and_then(|column| column.as_binary_opt::<i64>()) else {
-            return internal_err!("{} arrived for blocks", batch.schema());
-        };
-        let mut batches = Vec::new();
-        for block in blocks.iter().flatten() {
-            // Another attempt reads blocks that are written anew.
-            let rows = self.blocks.read(block).map_err(|error| {
-                failed(format!("{LOST}rows of another task have changed since they were written: {error}"))
-            })?;
-            let starts = (0..rows.num_rows()).step_by(self.batch_size);
-            batches.extend(starts.map(|start| rows.slice(start, self.batch_size.min(rows.num_rows() - start))));
         }
-        Ok(batches)
     }
 }
 
-impl DisplayAs for BlockReadExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockReadExec: ")?;
-        self.reader.fmt_as(format, f)
+/// The same rows, in batches of some `size` rows.
+fn in_batches(
+    rows: BoxStream<'static, Result<RecordBatch>>,
+    coalescer: LimitedBatchCoalescer,
+    size: usize,
+) -> impl Stream<Item = Result<RecordBatch>> {
+    let rows = rows.map_ok(move |batch| {
+        let starts = (0..batch.num_rows()).step_by(size);
+        stream::iter(
+            starts.map(move |start| Ok::<_, DataFusionError>(batch.slice(start, size.min(batch.num_rows() - start)))),
+        )
+    });
+    stream::try_unfold((rows.try_flatten(), Some(coalescer)), |(mut rows, mut open)| async move {
+        loop {
+            let Some(coalescer) = &mut open else { return Ok(None) };
+            if let Some(batch) = coalescer.next_completed_batch() {
+                return Ok(Some((batch, (rows, open))));
+            }
+            match rows.try_next().await? {
+                Some(batch) => {
+                    coalescer.push_batch(batch)?;
+                }
+                None => {
+                    coalescer.finish()?;
+                    let last = coalescer.next_completed_batch();
+                    open = None;
+                    return Ok(last.map(|batch| (batch, (rows, open))));
+                }
+            }
+        }
+    })
+}
+
+impl DisplayAs for FetchExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let tasks: usize = self.locations.iter().map(Vec::len).sum();
+        write!(f, "FetchExec: content={:?}, partitions={}, pieces={tasks}", self.fetch.content, self.locations.len())
     }
 }
 
-impl ExecutionPlan for BlockReadExec {
+impl ExecutionPlan for FetchExec {
     fn name(&self) -> &str {
-        "BlockReadExec"
+        "FetchExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -115,68 +127,57 @@ impl ExecutionPlan for BlockReadExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let config = context.session_config();
-        let mut decoder = Decoder {
-            blocks: BlockReader::new(Arc::clone(&self.schema)),
-            batch_size: config.batch_size(),
-            time: MetricBuilder::new(&self.metrics).subset_time("decompress_time", partition),
+        let number = if self.broadcast { 0 } else { partition };
+        let locations = self.locations.get(number);
+        let mut locations =
+            locations.cloned().ok_or_else(|| internal_datafusion_err!("no task has written partition {partition}"))?;
+        // Not all tasks begin with the same executor.
+        let first = partition.checked_rem(locations.len()).unwrap_or_default();
+        locations.rotate_left(first);
+        let counters = Counters {
+            local: MetricBuilder::new(&self.metrics).counter("local_pieces", partition),
+            remote: MetricBuilder::new(&self.metrics).counter("remote_pieces", partition),
+            decompression: MetricBuilder::new(&self.metrics).subset_time("decompress_time", partition),
         };
-        // A row of the reader is a block: it must pass on each, not collect a batch of them.
-        let one_by_one = with_settings(&context, config.clone().with_batch_size(1));
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let blocks = self.reader.execute(partition, one_by_one)?;
-        let rows = blocks.map(move |blocks| decoder.rows(&blocks?).map(|rows| stream::iter(rows).map(Ok)));
-        let rows = rows.try_flatten().map_ok(move |rows| rows.record_output(&baseline));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), rows)))
+        let size = context.session_config().batch_size();
+        let fetch = Arc::clone(&self.fetch);
+        let pieces = stream::iter(locations)
+            .map(move |location| Arc::clone(&fetch).rows(location, Arc::clone(&context), counters.clone()))
+            .flatten_unordered(AT_ONCE);
+        let coalescer = LimitedBatchCoalescer::new(self.schema(), size, None);
+        let rows = in_batches(pieces.boxed(), coalescer, size).map_ok(move |rows| rows.record_output(&baseline));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 
-    /// What Ballista's reader has counted, but rows in place of blocks.
     fn metrics(&self) -> Option<MetricsSet> {
-        let mut metrics = self.metrics.clone_inner();
-        let of_blocks = self.reader.metrics().unwrap_or_default();
-        let fetched = of_blocks.iter().filter(|metric| {
-            use MetricValue::{ElapsedCompute, EndTimestamp, OutputBatches, OutputBytes, OutputRows, StartTimestamp};
-            let value = metric.value();
-            !matches!(
-                value,
-                OutputRows(_)
-                    | OutputBytes(_)
-                    | OutputBatches(_)
-                    | ElapsedCompute(_)
-                    | StartTimestamp(_)
-                    | EndTimestamp(_)
-            )
-        });
-        fetched.for_each(|metric| metrics.push(Arc::clone(metric)));
-        Some(metrics)
+        Some(self.metrics.clone_inner())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Int64Array, LargeBinaryArray};
-    use overspill_codec::BlockWriter;
+    use arrow::array::{ArrayRef, Int64Array};
 
     use super::*;
 
-    #[test]
-    fn blocks_become_batches_and_a_changed_one_is_noticed() {
-        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..2500));
-        let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-        let block = BlockWriter::default().write(&rows).unwrap().to_vec();
-        let mut decoder = Decoder { blocks: BlockReader::new(rows.schema()), batch_size: 1000, time: Time::new() };
-        let mut decode = |block: &[u8]| {
-            let blocks = Arc::new(LargeBinaryArray::from_iter_values([block]));
-            decoder.rows(&RecordBatch::try_new(block_schema(), vec![blocks]).unwrap())
+    fn rows(numbers: std::ops::Range<i64>) -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
+        RecordBatch::try_from_iter([("n", numbers)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn large_batches_are_cut_and_small_ones_joined() {
+        let of = async |batches: Vec<Result<RecordBatch>>| {
+            let coalescer = LimitedBatchCoalescer::new(rows(0..0).schema(), 1000, None);
+            in_batches(stream::iter(batches).boxed(), coalescer, 1000).try_collect::<Vec<_>>().await
         };
-        let batches = decode(&block).unwrap();
-        assert_eq!(batches, [rows.slice(0, 1000), rows.slice(1000, 1000), rows.slice(2000, 500)]);
-        for position in 0..block.len() {
-            let mut changed = block.clone();
-            changed[position] ^= 4;
-            let error = decode(&changed).unwrap_err().to_string();
-            assert!(error.contains(LOST), "{position}: {error}");
-        }
-        assert!(decoder.rows(&rows).is_err());
+        let small = (0..30).map(|start| Ok(rows(start * 100..start * 100 + 100)));
+        let read = of(std::iter::once(Ok(rows(0..2000))).chain(small).collect()).await.unwrap();
+        assert!(read.iter().all(|batch| batch.num_rows() == 1000) && read.len() == 5, "{read:?}");
+        let all = arrow_select::concat::concat_batches(&rows(0..0).schema(), &read).unwrap();
+        assert_eq!(all.slice(2000, 3000), rows(0..3000));
+        assert_eq!(of(vec![]).await.unwrap(), []);
+        assert!(of(vec![Ok(rows(0..1)), Err(DataFusionError::Execution("lost".into()))]).await.is_err());
     }
 }
