@@ -72,10 +72,10 @@ test-tpch: build $(VENV)/complete
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
 	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --kills 2
 
-# Queries on a cluster at full length: a scale factor of 1, rows read over the network and not, and 20 lost executors.
+# Queries on a cluster at full length: a scale factor of 1, rows read over the network and not, 20 killed executors and 3 stopped ones.
 test-cluster: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
-	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 20
+	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 20 --stops 3
 	"$(VENV)/bin/python" tests/tpch/cluster.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 0 \
 		--set ballista.shuffle.force_remote_read=true
 

@@ -1,14 +1,16 @@
 """Runs the 22 TPC-H queries on a cluster of one scheduler and three executors, each a process, and compares them with DuckDB.
 
 It checks the rows and their order, that every equi-join ran on HybridJoinExec, that executors stayed within their limit plus
-250 MB, also while all of lineitem is sorted, and that they keep no files afterwards. Then executors are killed at random moments while a query runs: its answer
-must be right, and be there within 60 s.
+250 MB, also while all of lineitem is sorted, and that they keep no files afterwards. Then executors are killed or stopped at random
+moments while a query runs: its answer must be right, and be there within 60 s.
 """
 
 import argparse
 import concurrent.futures
 import multiprocessing
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -102,7 +104,9 @@ class Cluster:
         return max(peaks)
 
     def left(self):
-        return [path for path in self.temporary.rglob("*") if path.is_file() and path.name != ".overspill.lock"]
+        # Folders may go meanwhile, which walk takes as empty.
+        found = [Path(folder) / name for folder, _, names in os.walk(self.temporary) for name in names]
+        return [path for path in found if path.name != ".overspill.lock"]
 
     def check_tidy(self):
         end = time.monotonic() + TIDY
@@ -143,24 +147,27 @@ def check_sorted(cluster):
     return f"{seconds:6.1f} s  {len(text) / 1e6:.0f} MB of rows"
 
 
-def kill_one(cluster, generator, expected, usual):
-    """Kills an executor while a query runs; gives a line about it."""
+def lose_one(cluster, generator, expected, usual, how):
+    """Kills or stops an executor while a query runs, and starts another; gives a line about it."""
     process = cluster.begin(LONG)
     wait = generator.uniform(0.1, usual)
     time.sleep(wait)
     running = process.poll() is None
     victim = cluster.executors.pop(generator.randrange(len(cluster.executors)))
-    victim.kill()
-    victim.wait()
-    killed = time.monotonic()
-    output = finished(process)
-    seconds = time.monotonic() - killed
+    victim.send_signal(how)
+    lost = time.monotonic()
+    try:
+        output = finished(process)
+    finally:
+        victim.kill()
+        victim.wait()
+    seconds = time.monotonic() - lost
     if output != expected:
-        raise Failure(f"after {wait:.2f} s an executor was killed, and the answer is {output!r}, not {expected!r}")
+        raise Failure(f"after {wait:.2f} s an executor was lost, and the answer is {output!r}, not {expected!r}")
     if seconds > RECOVERY:
         raise Failure(f"the answer came {seconds:.0f} s after the loss")
     cluster.add()
-    return f"killed after {wait:5.2f} s, answered {seconds:5.1f} s later{'' if running else ' (it had ended)'}"
+    return f"{how.name} after {wait:5.2f} s, answered {seconds:5.1f} s later{'' if running else ' (it had ended)'}"
 
 
 def main():
@@ -172,6 +179,7 @@ def main():
     parser.add_argument("--queries", default="1-22", help="such as 1-22 or 9,18")
     parser.add_argument("--rounds", default=1, type=int, help="how often each query runs [1]")
     parser.add_argument("--kills", default=3, type=int, help="how many executors are killed [3]")
+    parser.add_argument("--stops", default=0, type=int, help="how many executors fall silent, which takes longer to notice [0]")
     parser.add_argument("--seed", default=1, type=int, help="chooses the executors and the moments")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the sessions")
     arguments = parser.parse_args()
@@ -203,11 +211,12 @@ def main():
                 if peak > size_in_bytes(arguments.limit) + HEADROOM:
                     failures.append("memory")
                 print(f"memory   an executor had {peak / 1e6:.0f} MB resident at most", flush=True)
-            if arguments.kills:
+            losses = [signal.SIGKILL] * arguments.kills + [signal.SIGSTOP] * arguments.stops
+            if losses:
                 expected, usual = cluster.run(LONG)
                 generator = random.Random(arguments.seed)
-                for _ in range(arguments.kills):
-                    attempt("loss", lambda: kill_one(cluster, generator, expected, usual))
+                for how in losses:
+                    attempt("loss", lambda how=how: lose_one(cluster, generator, expected, usual, how))
             while len(cluster.executors) < EXECUTORS:
                 cluster.add()
             # What a killed one has left goes when another starts.

@@ -40,7 +40,7 @@ pub fn sealed(error: &DataFusionError) -> DataFusionError {
 }
 
 /// The first cause of an error, also through layers of Ballista.
-fn root_of(error: &DataFusionError) -> &DataFusionError {
+pub fn root_of(error: &DataFusionError) -> &DataFusionError {
     let root = error.find_root();
     let DataFusionError::External(external) = root else { return root };
     match external.downcast_ref() {

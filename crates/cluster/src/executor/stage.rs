@@ -26,7 +26,7 @@ use super::compact::CompactExec;
 use super::connections::Connections;
 use super::shuffle::{BlockStage, FetchExec, Output};
 use super::tasks::Tasks;
-use crate::error::{LOST, failed, sealed};
+use crate::error::{LOST, failed, root_of, sealed};
 use crate::network::Network;
 use crate::settings::{on_this_machine, with_settings};
 
@@ -206,7 +206,7 @@ impl QueryStageExecutor for Stage {
 
 /// The error of a task that has failed because rows of an earlier one could not be fetched. It begins with [`LOST`]. `None` for others.
 fn lost(error: &DataFusionError) -> Option<DataFusionError> {
-    match error.find_root() {
+    match root_of(error) {
         DataFusionError::Execution(text) if text.starts_with(LOST) => Some(failed(text)),
         DataFusionError::External(error) => match error.downcast_ref::<BallistaError>()? {
             error @ (BallistaError::FetchFailed(..)
@@ -227,6 +227,9 @@ mod tests {
     fn lost_rows_are_told_from_failures() {
         let of_fetch = failed(format!("{LOST}rows did not arrive")).context("in a join");
         assert!(matches!(lost(&of_fetch), Some(DataFusionError::Execution(text)) if text.starts_with(LOST)));
+        // As a writer of Ballista wraps it.
+        let wrapped = DataFusionError::External(Box::new(BallistaError::DataFusionError(Box::new(of_fetch))));
+        assert!(matches!(lost(&wrapped), Some(DataFusionError::Execution(text)) if text.starts_with(LOST)));
         let of_ballista = BallistaError::GrpcActionError("no such file".to_owned());
         let of_ballista = DataFusionError::External(Box::new(of_ballista));
         assert!(matches!(lost(&of_ballista), Some(DataFusionError::Execution(text)) if text.starts_with(LOST)));

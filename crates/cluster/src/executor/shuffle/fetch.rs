@@ -101,7 +101,8 @@ impl Fetch {
         counters.remote.add(1);
         let executor = location.executor_meta.clone();
         let lost = move |error: &dyn std::fmt::Display| {
-            failed(format!("{LOST}rows of the executor at {}:{} did not arrive: {error}", executor.host, executor.port))
+            tracing::debug!(%error, "rows did not arrive");
+            failed(format!("{LOST}rows of the executor at {}:{} did not arrive", executor.host, executor.port))
         };
         let config = (&config.ballista_config()).into();
         let (host, port) = (&location.executor_meta.host, location.executor_meta.port);
