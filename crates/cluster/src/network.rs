@@ -91,7 +91,7 @@ impl Network {
     /// # Errors
     /// It is no address.
     pub(crate) fn to_scheduler(&self, address: &str) -> Result<Endpoint> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(Into::into);
         endpoint
             .and_then(|endpoint| self.secured(endpoint))
             .map_err(|_| failed(format!("{address} is no address of a scheduler: write HOST:PORT")))
@@ -130,7 +130,7 @@ impl Network {
     pub(crate) fn of_ballista(&self) -> Option<EndpointOverrideFn> {
         self.tls.as_ref()?;
         let network = self.clone();
-        Some(Arc::new(move |endpoint| Ok(network.secured(endpoint)?)))
+        Some(Arc::new(move |endpoint| network.secured(endpoint)))
     }
 
     /// How a client of rows connects, so that it notices a machine that is gone, and is not sent more than it can hold.
@@ -143,14 +143,13 @@ impl Network {
     }
 
     /// The endpoint with signs of life every few seconds, and with TLS. What else was set may be lost, as a tonic endpoint keeps its scheme.
-    fn secured(&self, endpoint: Endpoint) -> Result<Endpoint, tonic::transport::Error> {
+    fn secured(&self, endpoint: Endpoint) -> Result<Endpoint, Box<dyn Error + Send + Sync>> {
         let endpoint = match &self.tls {
             None => endpoint,
             Some(tls) => {
                 let mut parts = endpoint.uri().clone().into_parts();
                 parts.scheme = Some(Scheme::HTTPS);
-                let uri = Uri::from_parts(parts).unwrap_or_else(|_| endpoint.uri().clone());
-                Endpoint::from(uri).tls_config(tls.client.clone())?
+                Endpoint::from(Uri::from_parts(parts)?).tls_config(tls.client.clone())?
             }
         };
         Ok(endpoint

@@ -57,6 +57,7 @@ pub use hybrid_join::HybridJoinExec;
 pub use index_lookup::IndexLookupExec;
 pub use index_scan::IndexScanExec;
 pub use join_aggregate::JoinAggregateExec;
+pub use join_execution::output::OutputBatches;
 pub use overspill_advisor::{PrefixSumProcessor, Strategy};
 pub use overspill_join::hash_table::TableChoice;
 pub use overspill_machine::DeviceKind;

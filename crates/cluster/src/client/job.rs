@@ -52,7 +52,7 @@ pub struct Rows {
     job: String,
     /// The next batch, which is here before the attempt counts as successful.
     first: Option<RecordBatch>,
-    current: Option<SendableRecordBatchStream>,
+    current: Option<Part>,
     partitions: VecDeque<PartitionLocation>,
     network: Network,
     _states: Streaming<GetJobStatusResult>,
@@ -164,16 +164,40 @@ impl Rows {
     /// The next batch with rows from an executor.
     async fn arriving(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(stream) = &mut self.current {
-                match stream.next().await.transpose()? {
+            if let Some(part) = &mut self.current {
+                match part.stream.next().await.transpose()? {
                     Some(batch) if batch.num_rows() == 0 => continue,
-                    Some(batch) => return Ok(Some(batch)),
-                    None => self.current = None,
+                    Some(batch) => {
+                        part.arrived += batch.num_rows() as i64;
+                        return Ok(Some(batch));
+                    }
+                    None => part.check_complete()?,
                 }
+                self.current = None;
             }
             let Some(partition) = self.partitions.pop_front() else { return Ok(None) };
-            self.current = Some(fetch(partition, &self.network).await?);
+            let expected = partition.partition_stats.as_ref().map_or(-1, |stats| stats.num_rows);
+            let stream = fetch(partition, &self.network).await?;
+            self.current = Some(Part { stream, arrived: 0, expected });
         }
+    }
+}
+
+/// The rows of one task.
+struct Part {
+    stream: SendableRecordBatchStream,
+    arrived: i64,
+    /// As many as were written; negative if that is not known.
+    expected: i64,
+}
+
+impl Part {
+    /// Fails if rows are missing at the end of the stream.
+    fn check_complete(&self) -> Result<()> {
+        if self.expected >= 0 && self.arrived != self.expected {
+            return Err(failed(format!("{} of {} rows of a task have arrived", self.arrived, self.expected)));
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 
 use crate::network::Network;
 
+/// Connections to one executor that wait for their next use, at most. A query may have had many more.
+const MOST_IDLE: usize = 8;
+
 /// The connections to one executor that are not used, each since a moment.
 type Idle = Vec<(BallistaClient, Instant)>;
 
@@ -77,7 +80,13 @@ impl BallistaClientPool for Connections {
             }
         };
         let idle = Arc::clone(&self.idle);
-        let give_back = move |client| idle.lock().entry(key).or_default().push((client, Instant::now()));
+        let give_back = move |client| {
+            let mut idle = idle.lock();
+            let connections = idle.entry(key).or_default();
+            if connections.len() < MOST_IDLE {
+                connections.push((client, Instant::now()));
+            }
+        };
         Ok(PooledClient::new(client, Box::new(give_back)))
     }
 

@@ -124,7 +124,7 @@ impl HybridJoinStream {
     /// The next batch, full but for the last.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.output.next() {
+            if let Some(batch) = self.output.next_full() {
                 return Ok(self.limit(batch));
             }
             match self.next_rows().await? {
@@ -289,7 +289,7 @@ impl HybridJoinStream {
             State::Finishing(work) => {
                 // If the coalescer fails to finish, it has failed to allocate; the error cannot be reported here.
                 let _ = self.output.finish();
-                let rows = std::iter::from_fn(|| self.output.next()).collect();
+                let rows = std::iter::from_fn(|| self.output.next_full()).collect();
                 inputs.hand_over(Rest { work, rows });
             }
             State::Start(_) | State::Done => {}

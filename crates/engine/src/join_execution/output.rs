@@ -17,7 +17,7 @@ const WORTH_HANDING_ON: usize = 8;
 ///
 /// Rows with different dictionaries are kept apart: Arrow's kernels merge such columns with a cache that may keep a value
 /// twice, and then run out of keys of a narrow type that has enough keys for every single batch.
-pub(crate) struct OutputBatches {
+pub struct OutputBatches {
     coalescer: BatchCoalescer,
     /// Rows of a full batch.
     batch_size: usize,
@@ -32,6 +32,7 @@ pub(crate) struct OutputBatches {
 }
 
 impl OutputBatches {
+    /// Collects rows with these columns, up to `batch_size` of them and 4 MiB.
     pub fn new(schema: &SchemaRef, batch_size: usize) -> Self {
         let is_dictionary = |index: &usize| matches!(schema.field(*index).data_type(), DataType::Dictionary(..));
         let is_view =
@@ -44,6 +45,9 @@ impl OutputBatches {
     }
 
     /// Adds rows.
+    ///
+    /// # Errors
+    /// Arrow's, if they cannot be copied.
     pub fn push(&mut self, rows: RecordBatch) -> Result<(), ArrowError> {
         let (rows, differs) = self.with_last_dictionaries(rows)?;
         let bytes = copied_bytes(&rows);
@@ -92,11 +96,14 @@ impl OutputBatches {
     }
 
     /// The next full batch.
-    pub fn next(&mut self) -> Option<RecordBatch> {
+    pub fn next_full(&mut self) -> Option<RecordBatch> {
         self.full.pop_front()
     }
 
     /// Makes a batch of the remaining rows, even if they are few.
+    ///
+    /// # Errors
+    /// Arrow's, if they cannot be copied.
     pub fn finish(&mut self) -> Result<(), ArrowError> {
         self.coalescer.finish_buffered_batch()?;
         if let Some(batch) = self.coalescer.next_completed_batch() {
@@ -154,7 +161,7 @@ mod tests {
             output.push(rows.slice(0, 50)).unwrap();
             output.finish().unwrap();
         }
-        let batches: Vec<_> = std::iter::from_fn(|| output.next()).collect();
+        let batches: Vec<_> = std::iter::from_fn(|| output.next_full()).collect();
         assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 200 * 50);
         assert!(batches.iter().all(|batch| batch.column(0).get_buffer_memory_size() < 8000));
         assert!(batches.iter().all(|batch| batch.column(1).get_buffer_memory_size() < 1000));
@@ -171,7 +178,7 @@ mod tests {
             output.push(rows(values, from)).unwrap();
         }
         output.finish().unwrap();
-        let batches = std::iter::from_fn(|| output.next()).collect::<Vec<_>>();
+        let batches = std::iter::from_fn(|| output.next_full()).collect::<Vec<_>>();
         assert_eq!(batches.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [120, 60, 60]);
         let texts = |batch: &RecordBatch| {
             let column = arrow::compute::cast(batch.column(0), &DataType::Utf8).unwrap();
@@ -187,7 +194,7 @@ mod tests {
             output.push(null()).unwrap();
         }
         output.finish().unwrap();
-        let with_nulls = std::iter::from_fn(|| output.next()).collect::<Vec<_>>();
+        let with_nulls = std::iter::from_fn(|| output.next_full()).collect::<Vec<_>>();
         assert_eq!(with_nulls.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [3 * 61]);
         assert_eq!(with_nulls[0].column(0).logical_null_count(), 3);
         let expected = pushed.iter().flat_map(|(values, from)| texts(&rows(values, *from))).collect::<Vec<_>>();

@@ -73,7 +73,7 @@ impl ThetaJoinStream {
     /// The next batch, full but for the last.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.output.next() {
+            if let Some(batch) = self.output.next_full() {
                 return Ok(Some(batch.record_output(&self.baseline)));
             }
             match self.next_rows().await? {
@@ -191,7 +191,7 @@ impl ThetaJoinStream {
             State::PuttingBuildRowsOut(work) => {
                 // If the coalescer fails to finish, it has failed to allocate; the error cannot be reported here.
                 let _ = self.output.finish();
-                let rows = std::iter::from_fn(|| self.output.next()).collect();
+                let rows = std::iter::from_fn(|| self.output.next_full()).collect();
                 inputs.hand_over(Rest { work, rows });
             }
             State::Start(_) | State::Done => {}

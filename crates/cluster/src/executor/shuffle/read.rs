@@ -3,6 +3,7 @@
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use ballista_core::execution_plans::ShuffleReaderExec;
 use ballista_core::serde::scheduler::PartitionLocation;
@@ -11,7 +12,6 @@ use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
 };
@@ -19,12 +19,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use overspill::OutputBatches;
 
 use super::fetch::{Content, Counters, Fetch};
 use crate::executor::connections::Connections;
 
-/// How many tasks' rows are read at a time for one partition.
-const AT_ONCE: usize = 4;
+/// How many tasks' rows are read at a time for one partition. Each has some 5 MiB on its way, beside the memory pool.
+const AT_ONCE: usize = 2;
 
 /// Reads what tasks of another stage have written, a batch at a time.
 ///
@@ -62,34 +63,28 @@ impl FetchExec {
     }
 }
 
-/// The same rows, in batches of some `size` rows.
+/// The same rows in batches of up to `size`, which [`OutputBatches`] keeps small in bytes too: the memory pool does not know of them.
 fn in_batches(
     rows: BoxStream<'static, Result<RecordBatch>>,
-    coalescer: LimitedBatchCoalescer,
+    schema: &SchemaRef,
     size: usize,
-) -> impl Stream<Item = Result<RecordBatch>> {
+) -> impl Stream<Item = Result<RecordBatch>> + use<> {
     let rows = rows.map_ok(move |batch| {
         let starts = (0..batch.num_rows()).step_by(size);
         stream::iter(
             starts.map(move |start| Ok::<_, DataFusionError>(batch.slice(start, size.min(batch.num_rows() - start)))),
         )
     });
-    stream::try_unfold((rows.try_flatten(), Some(coalescer)), |(mut rows, mut open)| async move {
+    let batches = OutputBatches::new(schema, size);
+    stream::try_unfold((rows.try_flatten().fuse(), batches), |(mut rows, mut batches)| async move {
         loop {
-            let Some(coalescer) = &mut open else { return Ok(None) };
-            if let Some(batch) = coalescer.next_completed_batch() {
-                return Ok(Some((batch, (rows, open))));
+            if let Some(batch) = batches.next_full() {
+                return Ok(Some((batch, (rows, batches))));
             }
             match rows.try_next().await? {
-                Some(batch) => {
-                    coalescer.push_batch(batch)?;
-                }
-                None => {
-                    coalescer.finish()?;
-                    let last = coalescer.next_completed_batch();
-                    open = None;
-                    return Ok(last.map(|batch| (batch, (rows, open))));
-                }
+                Some(batch) => batches.push(batch)?,
+                None if batches.is_empty() => return Ok(None),
+                None => batches.finish()?,
             }
         }
     })
@@ -145,8 +140,7 @@ impl ExecutionPlan for FetchExec {
         let pieces = stream::iter(locations)
             .map(move |location| Arc::clone(&fetch).rows(location, Arc::clone(&context), counters.clone()))
             .flatten_unordered(AT_ONCE);
-        let coalescer = LimitedBatchCoalescer::new(self.schema(), size, None);
-        let rows = in_batches(pieces.boxed(), coalescer, size).map_ok(move |rows| rows.record_output(&baseline));
+        let rows = in_batches(pieces.boxed(), &self.schema(), size).map_ok(move |rows| rows.record_output(&baseline));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 
@@ -157,7 +151,7 @@ impl ExecutionPlan for FetchExec {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::array::{ArrayRef, Int64Array, StringArray};
 
     use super::*;
 
@@ -169,8 +163,7 @@ mod tests {
     #[tokio::test]
     async fn large_batches_are_cut_and_small_ones_joined() {
         let of = async |batches: Vec<Result<RecordBatch>>| {
-            let coalescer = LimitedBatchCoalescer::new(rows(0..0).schema(), 1000, None);
-            in_batches(stream::iter(batches).boxed(), coalescer, 1000).try_collect::<Vec<_>>().await
+            in_batches(stream::iter(batches).boxed(), &rows(0..0).schema(), 1000).try_collect::<Vec<_>>().await
         };
         let small = (0..30).map(|start| Ok(rows(start * 100..start * 100 + 100)));
         let read = of(std::iter::once(Ok(rows(0..2000))).chain(small).collect()).await.unwrap();
@@ -179,5 +172,21 @@ mod tests {
         assert_eq!(all.slice(2000, 3000), rows(0..3000));
         assert_eq!(of(vec![]).await.unwrap(), []);
         assert!(of(vec![Ok(rows(0..1)), Err(DataFusionError::Execution("lost".into()))]).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn wide_rows_are_not_collected() {
+        let wide = |number: usize| {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(100_000); 10]));
+            let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number as i64; 10]));
+            RecordBatch::try_from_iter([("t", texts), ("n", numbers)]).unwrap()
+        };
+        let batches: Vec<_> = (0..50).map(wide).collect();
+        let arriving = stream::iter(batches.clone().into_iter().map(Ok)).boxed();
+        let read: Vec<_> = in_batches(arriving, &batches[0].schema(), 8192).try_collect().await.unwrap();
+        assert!(read.iter().all(|batch| batch.get_array_memory_size() < 6 << 20), "{}", read.len());
+        let schema = batches[0].schema();
+        let all = |batches: &[RecordBatch]| arrow_select::concat::concat_batches(&schema, batches).unwrap();
+        assert_eq!(all(&read), all(&batches));
     }
 }
