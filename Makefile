@@ -165,6 +165,7 @@ lint: format
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(PYTHON) scripts/house-rules --self-test
 	$(PYTHON) scripts/house-rules
+	$(PYTHON) scripts/check-features
 
 bench-spill: build
 	"$(OVERSPILL)" bench spill
