@@ -35,7 +35,7 @@ mod profile;
 mod triton_traffic;
 
 pub use cost::cpu::ProbeRows;
-pub use cost::link::transfer_seconds;
+pub use cost::link::{compression_gain, transfer_seconds};
 pub use index_join::{IndexJoin, IndexKind, IndexPrediction, LookupWay};
 pub use join::{HashTable, Join, Side, Strategy};
 pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};

@@ -1,6 +1,6 @@
 //! Machines as files, refusals and reports.
 
-use overspill_advisor::{Join, Machine, PrefixSumProcessor, Refusal, Strategy, triton_link_bytes};
+use overspill_advisor::{Join, Machine, PrefixSumProcessor, Refusal, Strategy, compression_gain, triton_link_bytes};
 
 fn machine(name: &str) -> Machine {
     Machine::named(name).unwrap()
@@ -167,6 +167,24 @@ fn the_link_is_counted() {
     let half = triton_link_bytes(1e9, 3e9, 2e9, 0.5, PrefixSumProcessor::Cpu, 0.0);
     assert_eq!((half.spilled, half.spilled_again, half.keys), (2e9, 2e9, 0.0));
     assert_eq!(half.link_bytes().total(), 8e9);
+}
+
+/// The table of docs/codec.md, "Over the link to a GPU".
+#[test]
+fn compression_pays_over_pcie_and_not_over_a_fast_interconnect() {
+    let rows = [
+        ("xeon-v100-pcie3", 2.1, 1.5),
+        ("a100-pcie4", 2.1, 2.1),
+        ("h200-pcie5", 2.1, 1.7),
+        ("ac922", 1.0, 0.4),
+        ("gh200", 0.8, 0.3),
+    ];
+    for (name, fast, slow) in rows {
+        let machine = machine(name);
+        let read = machine.gpu.as_ref().unwrap().link.read;
+        let gain = |rate: f64| compression_gain(read, 2.1, machine.cpu.cores as f64 * rate);
+        assert_eq!([4.4e9, 1.5e9].map(|rate| (gain(rate) * 10.0).round() / 10.0), [fast, slow], "{name}");
+    }
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
 use overspill::{DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
-use overspill_gpu_join::{DeviceCount, DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning, Gpu, StrategyAdvisor};
+use overspill_gpu_join::{
+    DeviceCount, DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning, Gpu, LinkCompression, LinkCompressor,
+    StrategyAdvisor,
+};
 
 use crate::report::size;
 
@@ -48,6 +51,7 @@ pub(crate) fn request(
         advisor: Arc::new(One(strategy)),
         tables_may_span: true,
         transfer: None,
+        compressor: Arc::new(LinkCompressor::new(LinkCompression::Off)),
         cached_share: OverspillConfig::default().gpu_cached_share,
         aggregates: None,
         prefix_sum,

@@ -6,14 +6,14 @@
 use std::sync::{Arc, OnceLock};
 
 use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSumProcessor, ProbeRows, Strategy};
-use overspill_gpu_join::{Gpu, StrategyAdvisor};
+use overspill_gpu_join::{Gpu, LinkCompression, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::DeviceKind;
 use overspill_machine::measure::{Measurements, MemoryRates, Processor, QueryWork};
 use overspill_machine::topology::Topology;
 
-use crate::config::OverspillConfig;
+use crate::config::{GpuLinkCompression, OverspillConfig};
 
 /// What was measured of this machine, loaded when a join first asks for it.
 #[derive(Debug, Default)]
@@ -76,6 +76,22 @@ impl MeasuredMachine {
         let is_real = config.device.0 != Some(DeviceKind::Emulated);
         let measured = || if is_real { self.gpu()?.0.prefix_sum(threads) } else { None };
         processor_of(config.gpu_prefix_sum.0, threads, gpu.device().properties().coherent, measured)
+    }
+
+    /// When a join compresses what crosses the links of `gpus` GPUs, if `threads` threads do so at once. `auto` needs the measured rate of a
+    /// link.
+    pub(crate) fn link_compression(&self, config: &OverspillConfig, threads: usize, gpus: usize) -> LinkCompression {
+        // Measurements do not apply to the emulated device.
+        let is_real = config.device.0 != Some(DeviceKind::Emulated);
+        let measured = || if is_real { self.gpu()?.0.gpu.as_ref().map(|gpu| gpu.link.read) } else { None };
+        match config.gpu_link_compression.0 {
+            Some(GpuLinkCompression::Cascaded) => LinkCompression::Always,
+            Some(GpuLinkCompression::Off) => LinkCompression::Off,
+            None => match measured() {
+                Some(link) => LinkCompression::WhereFaster { link: link * gpus as f64, threads },
+                None => LinkCompression::Off,
+            },
+        }
     }
 
     /// The hash tables for which a join of `threads` threads partitions its probe rows, and the part of a table that it looks

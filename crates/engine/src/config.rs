@@ -99,6 +99,7 @@ named!(Selection, "overspill.selection");
 named!(IndexUse, "overspill.indexes");
 named!(BlockCompression, "overspill.spill_compression");
 named!(ShuffleCompression, "overspill.shuffle_compression");
+named!(GpuLinkCompression, "overspill.gpu_link_compression");
 
 /// Whether joins look rows up in indexes, where `auto` decides by the number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +151,26 @@ pub enum BlockCompression {
 }
 
 impl BlockCompression {
+    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cascaded => "cascaded",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Whether rows cross the link to a GPU compressed, where `auto` asks the cost model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpuLinkCompression {
+    /// By cascades of layers (`docs/codec.md`).
+    Cascaded,
+    /// As they are.
+    Off,
+}
+
+impl GpuLinkCompression {
     const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
 
     fn name(self) -> &'static str {
@@ -228,6 +249,9 @@ config_namespace! {
 
         /// How probe rows reach a hash table on the GPU, and columns a selection: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto: coherence on links that support it, else zero-copy.
         pub transfer_method: Choice<TransferMethod>, default = Choice::AUTO
+
+        /// How probe rows of gpu_no_partition, and partitions of cpu_partitioned, cross the link: cascaded: compressed by layers of run-length and delta encoding and bit packing, if that makes them smaller; off: as they are; auto: compressed if they then arrive sooner, by the link's rate among the measurements of the machine and a sample of the rows, and without measurements as they are. With a transfer method other than the fastest, probe rows are not compressed.
+        pub gpu_link_compression: Choice<GpuLinkCompression>, default = Choice::AUTO
 
         /// The share of a relation, from 0 to 1, that triton caches in GPU memory if all of it would fit.
         pub gpu_cached_share: f64, default = 0.79

@@ -51,7 +51,9 @@ mod window;
 pub mod write_aside;
 
 pub use admission::AdmissionExec;
-pub use config::{BlockCompression, Choice, IndexUse, Named, OverspillConfig, Selection, ShuffleCompression};
+pub use config::{
+    BlockCompression, Choice, GpuLinkCompression, IndexUse, Named, OverspillConfig, Selection, ShuffleCompression,
+};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use index_lookup::IndexLookupExec;

@@ -30,7 +30,7 @@ mod triton;
 
 pub use device::{
     DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceShare, DeviceTuning, Gpu, KeptCopy,
-    MOST_AGGREGATES, ShareLender, StrategyAdvisor,
+    LinkCompression, LinkCompressor, MOST_AGGREGATES, ShareLender, StrategyAdvisor,
 };
 pub use index_lookup::{DeviceRoom, DeviceRows};
 pub use radix::{FIRST_PASS, SECOND_PASS};

@@ -177,6 +177,13 @@ impl DeviceTable {
         threads: usize,
     ) -> Result<DeviceChunk> {
         let has_unmatchable = keys.has_unmatchable;
+        if let Self::NoPartition(_) = &**self
+            && request.transfer_method(&seat.gpu) == seat.gpu.fastest_method()
+        {
+            // Kernels that write pairs read packed columns of rows that match only.
+            let reads_words = aggregated.as_ref().is_some_and(|aggregated| aggregated.aggregates.reads_probe);
+            keys.compress(&request.compressor, reads_words, threads)?;
+        }
         let state = match &**self {
             Self::NoPartition(_) | Self::Shared(_) => {
                 ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))

@@ -23,6 +23,12 @@ pub fn transfer_seconds(link: &Link, bytes: &LinkBytes) -> f64 {
     seconds(link, f64::INFINITY, bytes.to_gpu, bytes.to_cpu)
 }
 
+/// How many times as fast rows reach a GPU if they cross the link compressed: `ratio` times smaller, by threads that together compress
+/// `rate` bytes of rows per second while others are transferred. Less than 1 if the threads are slower than a link of `read` bytes per second.
+pub fn compression_gain(read: f64, ratio: f64, rate: f64) -> f64 {
+    (read * ratio).min(rate) / read
+}
+
 /// A kind of random access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {

@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use overspill_advisor::Strategy;
-use overspill_gpu_join::{DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning};
+use overspill_gpu_join::{DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning, LinkCompressor};
 use overspill_join::selection::Aggregate;
 
 use super::exec::HybridJoinExec;
@@ -77,13 +77,16 @@ impl HybridJoinExec {
         advisor.expect_gpus(gpu.joining());
         // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.
         let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
+        let (parts, threads) = self.parts_and_threads();
+        let compression = runtime.machine().link_compression(config, parts * threads, gpu.joining());
         Ok(Some(DeviceRequest {
-            prefix_sum: runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu),
+            prefix_sum: runtime.machine().prefix_sum(config, threads, &gpu),
             gpu,
             share,
             advisor: Arc::new(advisor),
             tables_may_span,
             transfer: config.transfer_method.0,
+            compressor: Arc::new(LinkCompressor::new(compression)),
             cached_share,
             aggregates: aggregates.map(Arc::from),
             observer,

@@ -44,6 +44,7 @@ impl DeviceMetrics {
             (DeviceCount::SharedRows, counter("gpu_shared_rows".into())),
             (DeviceCount::CpuPrefixSums, counter("cpu_prefix_sums".into())),
             (DeviceCount::LinkBytes, bytes("gpu_link_bytes")),
+            (DeviceCount::SavedLinkBytes, bytes("gpu_link_bytes_saved")),
             (DeviceCount::StateBytes, bytes("gpu_state_bytes")),
             (DeviceCount::SpilledBytes, bytes("gpu_spilled_bytes")),
         ];

@@ -12,12 +12,19 @@ use tracing::debug_span;
 
 pub(crate) use partitions::HostPartitions;
 
-use crate::device::{AggregatedPairs, BuildColumns, BuildValues, DeviceCount, DeviceRequest, ProbeKeys};
+use crate::device::{
+    AggregatedPairs, BuildColumns, BuildValues, ColumnOf, DeviceCount, DeviceRequest, LinkColumn, ProbeKeys,
+};
 use crate::radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan, RadixTable};
+
+const BUILD: [ColumnOf; 2] = [ColumnOf::BuildKeys, ColumnOf::BuildValues];
+const PROBE: [ColumnOf; 2] = [ColumnOf::ProbeKeys, ColumnOf::ProbeValues];
 
 /// Partitions a build side with `threads` threads.
 pub(crate) fn build(request: &DeviceRequest, columns: &mut BuildColumns, threads: usize) -> Result<RadixTable> {
-    let plan = RadixPlan::new(&request.gpu, columns.rows)?;
+    // What is decompressed, and for a moment as it was.
+    let others = if request.compressor.is_on() { 2 } else { 0 };
+    let plan = RadixPlan::new(&request.gpu, columns.rows, 1 + others)?;
     let rows = rows_of(columns.rows)?;
     let numbers: Vec<u64>;
     let values = match &mut columns.values {
@@ -28,7 +35,8 @@ pub(crate) fn build(request: &DeviceRequest, columns: &mut BuildColumns, threads
         }
         BuildValues::Words { words, .. } => Some(&words.as_mut_slice::<u64>()?[..rows]),
     };
-    let relation = HostPartitions::new(&columns.keys.as_mut_slice()?[..rows], values, plan.first, threads)?;
+    let keys = &columns.keys.as_mut_slice()?[..rows];
+    let relation = HostPartitions::new(keys, values, plan.first, threads, (&request.compressor, BUILD))?;
     Ok(RadixBuild::new(plan, relation, None).into())
 }
 
@@ -41,15 +49,14 @@ pub(crate) fn start(
     aggregated: Option<AggregatedPairs>,
     threads: usize,
 ) -> Result<RadixChunk> {
-    let rows = rows_of(keys.rows)?;
-    let words = keys.words.as_mut().map(|words| words.as_mut_slice::<u64>()).transpose()?.map(|words| &words[..rows]);
-    let keys = &keys.keys.as_mut_slice::<u64>()?[..rows];
+    let words = keys.words.as_mut().map(LinkColumn::words_mut).transpose()?.map(|words| &*words);
+    let keys = &*keys.keys.words_mut()?;
     let (relation, kept) = std::thread::scope(|scope| {
         let keeping = scope.spawn(|| {
             let _keeping = debug_span!("keep partitions on the GPU").entered();
             table.build.keep_what_fits(request)
         });
-        let relation = HostPartitions::new(keys, words, table.build.plan.first, threads);
+        let relation = HostPartitions::new(keys, words, table.build.plan.first, threads, (&request.compressor, PROBE));
         (relation, keeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let relation = relation?;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use overspill_kernels::{Radix, SecondPassInput};
-use overspill_machine::memory::SharedView;
+use overspill_kernels::Radix;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
-use crate::device::{Gpu, PooledBuffer};
+use crate::device::{ColumnOf, Gpu, LinkColumn, LinkCompressor};
 use crate::radix::{FirstPass, Tuples};
 use overspill_join::error::JoinError;
 use overspill_join::parallel::{in_parallel, ranges, split};
@@ -30,11 +29,21 @@ const MOST_FANOUT: usize = 1 << 10;
 pub(crate) struct HostPartitions {
     parts: Vec<RadixPartitioner<COLUMNS>>,
     tuples: Vec<u64>,
+    /// How its keys and values are compressed for kernels.
+    compressor: Arc<LinkCompressor>,
+    columns: [ColumnOf; COLUMNS],
 }
 
 impl HostPartitions {
-    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads.
-    pub(crate) fn new(keys: &[u64], values: Option<&[u64]>, radix: Radix, threads: usize) -> Result<Self> {
+    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads. `compressor` says how
+    /// partitions are compressed for kernels, of which these are the columns.
+    pub(crate) fn new(
+        keys: &[u64],
+        values: Option<&[u64]>,
+        radix: Radix,
+        threads: usize,
+        (compressor, columns): (&Arc<LinkCompressor>, [ColumnOf; COLUMNS]),
+    ) -> Result<Self> {
         let fanout = radix.fanout() as usize;
         let _partitioning = debug_span!("partition on the CPU", rows = keys.len()).entered();
         let parts = in_parallel(threads, ranges(keys.len(), threads), |range| {
@@ -60,14 +69,14 @@ impl HostPartitions {
             Error::OutOfHostMemory { bytes: Self::bytes_of(keys.len()) as u64, reason: error.to_string() }
         })?;
         let tuples = (0..fanout).map(|partition| parts.iter().map(|part| part.rows(partition) as u64).sum()).collect();
-        Ok(Self { parts, tuples })
+        Ok(Self { parts, tuples, compressor: Arc::clone(compressor), columns })
     }
 
     /// Copies a partition to memory that kernels read, each thread's part of it by another thread.
     fn stage(&self, gpu: &Gpu, partition: usize) -> Result<Tuples> {
         // Few tuples are copied before a thread starts.
         let threads = self.parts.len().min(self.tuples[partition] as usize / TUPLES_PER_THREAD + 1);
-        staged(gpu, self.tuples[partition], |[keys, values]| {
+        let mut columns = staged(gpu, self.tuples[partition], |[keys, values]| {
             let rows = || self.parts.iter().map(|part| part.rows(partition));
             let places = split(keys, rows()).into_iter().zip(split(values, rows())).zip(&self.parts).collect();
             in_parallel(threads, places, |((keys, values), part): ((&mut [u64], &mut [u64]), _)| {
@@ -80,7 +89,11 @@ impl HostPartitions {
                     }
                 }
             });
-        })
+        })?;
+        for (column, of) in columns.iter_mut().zip(self.columns) {
+            self.compressor.compress(of, column, threads)?;
+        }
+        Tuples::staged(columns, self.tuples[partition])
     }
 
     pub(crate) fn bytes_of(rows: usize) -> usize {
@@ -88,14 +101,13 @@ impl HostPartitions {
     }
 }
 
-/// Returns `count` tuples in memory that kernels read, as written by `write`.
-fn staged(gpu: &Gpu, count: u64, write: impl FnOnce([&mut [u64]; COLUMNS])) -> Result<Tuples> {
+/// Returns the columns of `count` tuples in memory that kernels read, as written by `write`.
+fn staged(gpu: &Gpu, count: u64, write: impl FnOnce([&mut [u64]; COLUMNS])) -> Result<[LinkColumn; COLUMNS]> {
     let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
-    let (mut keys, mut values) = (gpu.host.take(rows * 8)?, gpu.host.take(rows * 8)?);
-    write([&mut keys.as_mut_slice::<u64>()?[..rows], &mut values.as_mut_slice::<u64>()?[..rows]]);
-    let column = |buffer: PooledBuffer| SharedView::new(Arc::new(buffer), 0, count * 8);
-    let columns = SecondPassInput { keys: column(keys)?, values: column(values)?, value_bytes: 8, is_spilled: true };
-    Ok(Tuples { columns, spilled_share: 1.0 })
+    let column = || Ok::<_, Error>(LinkColumn::new(gpu.host.take(rows * 8)?, count));
+    let [mut keys, mut values] = [column()?, column()?];
+    write([keys.words_mut()?, values.words_mut()?]);
+    Ok([keys, values])
 }
 
 impl FirstPass for HostPartitions {
@@ -130,7 +142,8 @@ impl FirstPass for HostPartitions {
                 return None;
             }
             left -= count;
-            Some(staged(gpu, count, |[keys, values]| {
+            // A piece is not compressed: the GPU waits for it, and for one thread.
+            let columns = staged(gpu, count, |[keys, values]| {
                 let mut done = 0;
                 while done < keys.len()
                     && let Some((part, cursor)) = &mut reading
@@ -140,7 +153,8 @@ impl FirstPass for HostPartitions {
                         read => done += read,
                     }
                 }
-            }))
+            });
+            Some(columns.and_then(|columns| Tuples::staged(columns, count)))
         }))
     }
 

@@ -12,6 +12,7 @@ use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
 use super::host_pool::{HostPool, PooledBuffer};
+use super::link::{ColumnOf, Decompressed, LinkColumn, LinkCompressor, PIECE_ROWS};
 use overspill_join::keys::{KeyData, Keys};
 use overspill_join::parallel::{in_parallel, split};
 
@@ -183,11 +184,18 @@ impl<'a> HostColumns<'a> {
 /// are not row numbers.
 #[derive(Debug)]
 pub(crate) struct ProbeKeys {
-    pub(crate) keys: PooledBuffer,
-    pub(crate) words: Option<PooledBuffer>,
+    pub(crate) keys: LinkColumn,
+    pub(crate) words: Option<LinkColumn>,
     pub(crate) rows: u64,
     /// Whether some rows cannot match.
     pub(crate) has_unmatchable: bool,
+}
+
+/// The columns of [`ProbeKeys`] that have been decompressed.
+#[derive(Debug, Default)]
+pub(crate) struct ProbeColumns {
+    keys: Option<Decompressed>,
+    words: Option<Decompressed>,
 }
 
 impl ProbeKeys {
@@ -216,12 +224,23 @@ impl ProbeKeys {
                 in_parallel(threads, tasks, |(place, column): (&mut [u64], &ScalarBuffer<u64>)| {
                     place.copy_from_slice(column);
                 });
-                Some(words)
+                Some(LinkColumn::new(words, rows as u64))
             }
             None => None,
         };
         let has_unmatchable = keys.iter().any(|keys| keys.matchable.as_ref().is_some_and(|rows| rows.null_count() > 0));
-        Ok(Self { keys: buffer, words, rows: rows as u64, has_unmatchable })
+        Ok(Self { keys: LinkColumn::new(buffer, rows as u64), words, rows: rows as u64, has_unmatchable })
+    }
+
+    /// Compresses the keys, and with `and_words` the packed columns, where `compressor` says so, with `threads` threads.
+    pub(crate) fn compress(&mut self, compressor: &LinkCompressor, and_words: bool, threads: usize) -> Result<()> {
+        let words = self.words.as_mut().filter(|_| and_words);
+        for (of, column) in std::iter::once((ColumnOf::ProbeKeys, &mut self.keys))
+            .chain(words.map(|words| (ColumnOf::ProbeValues, words)))
+        {
+            compressor.compress(of, column, threads)?;
+        }
+        Ok(())
     }
 
     /// Bytes of memory for `rows` rows.
@@ -229,20 +248,55 @@ impl ProbeKeys {
         HostPool::size_for(rows * 8) * if packed { 2 } else { 1 }
     }
 
-    /// A range of rows, for kernels that read them in place.
-    pub(crate) fn side(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
-        let (from, bytes) = (rows.start * 8, (rows.end - rows.start) * 8);
-        let values = match self.values()? {
-            Values::Eight(words) => Values::Eight(words.slice(from, bytes)?),
-            _ => Values::RowIds(rows.start),
+    /// How far a unit that begins at the row `first` may go, so that decompressing its columns takes at most `budget` bytes of GPU memory, or
+    /// what a piece of each takes.
+    pub(crate) fn end_of_unit(&self, first: u64, budget: u64) -> u64 {
+        let columns = std::iter::once(&self.keys).chain(&self.words).filter(|column| column.is_compressed()).count();
+        match columns as u64 {
+            0 => self.rows,
+            columns => {
+                let pieces = (budget / (columns * PIECE_ROWS * 8 * 2)).max(1);
+                ((first / PIECE_ROWS + pieces) * PIECE_ROWS).min(self.rows)
+            }
+        }
+    }
+
+    /// The most bytes of GPU memory that decompressing the columns of `rows` takes.
+    pub(crate) fn room(&self, rows: Range<u64>) -> u64 {
+        self.keys.room(rows.clone()) + self.words.as_ref().map_or(0, |words| words.room(rows))
+    }
+
+    /// Decompresses what is compressed of `rows`, and waits.
+    pub(crate) fn decompress(&self, gpu: &Gpu, stream: &Stream, rows: Range<u64>) -> Result<ProbeColumns> {
+        let keys = self.keys.decompress(&gpu.cascade, stream, rows.clone())?;
+        let words =
+            self.words.as_ref().map(|words| words.decompress(&gpu.cascade, stream, rows)).transpose()?.flatten();
+        Ok(ProbeColumns { keys, words })
+    }
+
+    /// Bytes that cross the link when kernels read `rows`, and with `and_words` their packed columns. Then the bytes that were saved.
+    pub(crate) fn link_bytes(&self, rows: Range<u64>, and_words: bool) -> [u64; 2] {
+        let words = self.words.as_ref().filter(|_| and_words);
+        let columns = std::iter::once(&self.keys).chain(words);
+        let (read, all) = columns.fold((0, 0), |(read, all), column| {
+            (read + column.link_bytes(rows.clone()), all + (rows.end - rows.start) * 8)
+        });
+        [read, all.saturating_sub(read)]
+    }
+
+    /// A range of rows, for kernels that read them in place or where they have been decompressed.
+    pub(crate) fn side<'a>(&'a self, rows: Range<u64>, there: &'a ProbeColumns) -> Result<JoinSide<'a>> {
+        let values = match &self.words {
+            Some(words) => Values::Eight(words.view(rows.clone(), there.words.as_ref())?),
+            None => Values::RowIds(rows.start),
         };
-        Ok(JoinSide { keys: self.keys.view()?.slice(from, bytes)?, values })
+        Ok(JoinSide { keys: self.keys.view(rows, there.keys.as_ref())?, values })
     }
 
     /// The values of all rows, in place: packed columns or row numbers.
     pub(crate) fn values(&self) -> Result<Values<'_>> {
         Ok(match &self.words {
-            Some(words) => Values::Eight(words.view()?),
+            Some(words) => Values::Eight(words.view(0..self.rows, None)?),
             None => Values::RowIds(0),
         })
     }

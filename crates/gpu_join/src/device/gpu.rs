@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use overspill_codec::DeviceCascade;
 use overspill_kernels::Kernels;
 use overspill_machine::driver::{Device, Stream};
 use overspill_machine::memory::Mapping;
@@ -13,6 +14,7 @@ use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
 use super::host_pool::HostPool;
+use super::link::device_error;
 use super::turns::{DeviceShare, Taken, Turns};
 
 /// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit.
@@ -35,6 +37,8 @@ pub struct Gpu {
     pub(crate) kernels: Kernels,
     /// The kernels confined to half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
     pub(crate) half: Kernels,
+    /// Decompresses what has crossed the link.
+    pub(crate) cascade: DeviceCascade,
     pub(crate) mapping: Mapping,
     pub(crate) node: u32,
     /// CPU memory that kernels read and write.
@@ -141,11 +145,13 @@ impl Gpu {
         let new_stream = || Stream::new(kernels.device());
         let (stream, second_stream, copying) = (new_stream()?, new_stream()?, new_stream()?);
         let half = (multiprocessors / 2).max(1);
+        let cascade = DeviceCascade::new(&kernels).map_err(device_error)?;
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
             // If kernels cannot be confined, they run one after another.
             half: kernels.confined_to(half).unwrap_or_else(|_| kernels.clone()),
             kernels,
+            cascade,
             mapping,
             node,
             resident: AtomicU64::new(0),

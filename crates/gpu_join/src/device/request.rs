@@ -9,6 +9,7 @@ use overspill_machine::transfer::TransferMethod;
 use overspill_machine::{Error, Result};
 
 use super::gpu::{Gpu, Turn};
+use super::link::LinkCompressor;
 use super::turns::DeviceShare;
 use overspill_join::selection::Aggregate;
 
@@ -32,6 +33,8 @@ pub enum DeviceCount {
     CpuPrefixSums,
     /// Bytes that crossed the link between CPU and GPU memory, computed from the sizes of the data read and written.
     LinkBytes,
+    /// Bytes that did not cross the link because others crossed it compressed.
+    SavedLinkBytes,
     /// Bytes of hash tables and partitions.
     StateBytes,
     /// Bytes of hash tables and partitions in CPU memory, because GPU memory was too small.
@@ -79,6 +82,8 @@ pub struct DeviceRequest {
     pub tables_may_span: bool,
     /// How probe rows are transferred to a hash table; `None` selects the fastest method for the link.
     pub transfer: Option<TransferMethod>,
+    /// How rows are compressed that the strategies GpuNoPartition and CpuPartitioned transfer by the fastest method.
+    pub compressor: Arc<LinkCompressor>,
     /// The share of a partitioned relation to cache in GPU memory if there is room for all of it. Slightly less than all is
     /// faster, as GPU memory and the link together have more bandwidth (paper 1, section 6.2.7).
     pub cached_share: f64,

@@ -51,6 +51,13 @@ impl GpuTableChunk {
         self.next..(self.next + self.unit).min(self.keys.rows)
     }
 
+    /// Counts rows that kernels have read, with their packed columns if `and_words`.
+    fn has_read(&self, request: &DeviceRequest, rows: Range<u64>, and_words: bool) {
+        let [read, saved] = self.keys.link_bytes(rows, and_words);
+        request.observer.add(DeviceCount::LinkBytes, read);
+        request.observer.add(DeviceCount::SavedLinkBytes, saved);
+    }
+
     pub(crate) fn next(&mut self, table: &GpuTable, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
         table.check_living()?;
         let gpu = &self.seat.gpu;
@@ -59,49 +66,63 @@ impl GpuTableChunk {
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
         if let Some(aggregated) = self.aggregated.as_mut().filter(|_| self.next < self.keys.rows) {
-            // Pairs need no memory, so all remaining rows are one unit.
-            let rows = self.next..self.keys.rows;
+            // Pairs need no memory, so all remaining rows are one unit, unless they are decompressed.
+            let rows = self.next..self.keys.end_of_unit(self.next, budget);
             let totals = if method == gpu.fastest_method() {
-                let side = self.keys.side(rows.clone())?;
+                let columns = self.keys.decompress(gpu, &bench.stream, rows.clone())?;
+                let side = self.keys.side(rows.clone(), &columns)?;
                 table.table.probe_aggregate(&bench.stream, &side, &aggregated.aggregates.kernels)?
             } else {
-                let source = self.keys.keys.source()?;
+                let source = self.keys.keys.buffer().source()?;
                 let (pipeline, part) = (bench.pipeline(method, budget)?, rows.start * 8..rows.end * 8);
                 let (values, kernels) = (self.keys.values()?, &aggregated.aggregates.kernels);
                 table.table.probe_aggregate_transferred(pipeline, source, part, values, kernels)?
             };
             aggregated.add(&totals)?;
             aggregated.hand_on();
-            let count = rows.end - rows.start;
+            let (count, reads_words) = (rows.end - rows.start, aggregated.aggregates.reads_probe);
             self.next = rows.end;
-            request
-                .observer
-                .add(DeviceCount::LinkBytes, count * if aggregated.aggregates.reads_probe { 16 } else { 8 });
+            self.has_read(request, rows, reads_words);
             request.observer.probed(gpu.device().ordinal(), count);
             request.observer.add(DeviceCount::AggregatedRows, count);
             self.busy += begin.elapsed();
             return Ok(Unit::Joined);
         }
-        let copies = Workbench::pipeline_bytes(method, budget);
+        // Rows that are decompressed end with a piece, and the next unit is as large as this one would have been.
+        let end = self.keys.end_of_unit(self.next, budget);
+        let there = self.next..self.unit().end.min(end);
+        let copies = Workbench::pipeline_bytes(method, budget) + self.keys.room(there.clone());
         // Use half of the remaining workspace, as other working memory is needed too, and of that one half: the other half has
         // the pairs that another join copies.
         let most = (gpu.workspace().saturating_sub(copies) / 4 / PAIR_BYTES).min(self.most_pairs);
         let fewest = if method == gpu.fastest_method() { FEWEST_ROWS } else { PAGE_ROWS };
-        let mut capacity = most.min(self.unit().end - self.unit().start);
-        while !self.unit().is_empty() {
-            let rows = self.unit();
+        let mut capacity = most.min(there.end - there.start);
+        let columns = self.keys.decompress(gpu, &bench.stream, there.clone())?;
+        let is_there = self.keys.keys.is_compressed();
+        if is_there {
+            self.has_read(request, there.clone(), false);
+        }
+        while self.next < self.keys.rows {
+            let rows = self.next..self.unit().end.min(end);
+            if rows.is_empty() {
+                // All rows that are there were left to the CPU.
+                return Ok(Unit::Joined);
+            }
             let mut pairs = AllocatedPairs::new(gpu.device(), capacity)?;
             let found = if method == gpu.fastest_method() {
-                table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut pairs)?
+                table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone(), &columns)?, &mut pairs)?
             } else {
-                let source = self.keys.keys.source()?;
+                let source = self.keys.keys.buffer().source()?;
                 let pipeline = bench.pipeline(method, budget)?;
                 let part = rows.start * 8..rows.end * 8;
                 table.table.probe_transferred(pipeline, source, part, &mut pairs)?
             };
-            request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
+            if !is_there {
+                self.has_read(request, rows.clone(), false);
+            }
             if found <= pairs.capacity() {
                 let copying = gpu.copying();
+                drop(columns);
                 drop(bench);
                 block.append(gpu, &copying, &pairs, found)?;
                 drop((pairs, copying));
@@ -116,9 +137,9 @@ impl GpuTableChunk {
             }
             if found <= most {
                 capacity = found;
-            } else if self.unit > fewest {
+            } else if rows.end - rows.start > fewest {
                 capacity = most;
-                self.unit = (self.unit / 2).next_multiple_of(fewest);
+                self.unit = ((rows.end - rows.start) / 2).next_multiple_of(fewest);
             } else {
                 self.refused.get_or_insert(too_many_pairs("the matches of a few probe rows", found, most));
                 self.next = rows.end;

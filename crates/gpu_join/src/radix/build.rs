@@ -9,7 +9,7 @@ use overspill_machine::driver::Queued;
 
 use super::fine::{FirstPass, whole};
 use super::plan::RadixPlan;
-use crate::device::{DeviceCount, DeviceRequest, Resident};
+use crate::device::{DeviceRequest, Resident};
 
 /// A partition after the second pass, or while it is in that pass.
 pub(super) type Refined = Arc<Queued<FinePartitions>>;
@@ -52,9 +52,8 @@ impl RadixBuild {
         }
         let tuples = whole(&*self.relation, &request.gpu, partition, self.plan.piece)?;
         let Some(tuples) = tuples else { return Ok(None) };
-        let count = tuples.columns.tuples();
-        let fine = Arc::new(tuples.refine(pass, kernels, self.plan.second(count)?)?);
-        request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
+        let count = tuples.count();
+        let fine = Arc::new(tuples.refine(request, pass, kernels, self.plan.second(count)?)?);
         if self.relation.is_staged()
             && let Ok(resident) = request.gpu.reserve_resident(fine.result().bytes())
         {

@@ -1,13 +1,16 @@
 //! Partitions of the first pass and of the second pass.
 
 use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
 
 use overspill_kernels::{FinePartitions, Kernels, Radix, SecondPass, SecondPassInput};
 use overspill_machine::Result;
 use overspill_machine::driver::Queued;
+use overspill_machine::memory::SharedView;
 use tracing::debug_span;
 
-use crate::device::Gpu;
+use crate::device::{DeviceCount, DeviceRequest, Gpu, LinkColumn};
 
 const KEY_BYTES: u64 = 8;
 
@@ -45,42 +48,100 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
 /// Returns the tuples of a partition; `None` if it has none, or more than a piece of `most` tuples.
 pub(super) fn whole(relation: &dyn FirstPass, gpu: &Gpu, partition: usize, most: u64) -> Result<Option<Tuples>> {
     let first = relation.pieces(gpu, partition, most).next().transpose()?;
-    Ok(first.filter(|tuples| tuples.columns.tuples() == relation.tuples(partition)))
+    Ok(first.filter(|tuples| tuples.count() == relation.tuples(partition)))
 }
 
 /// Tuples that kernels read.
 #[derive(Debug, Clone)]
 pub(crate) struct Tuples {
-    pub(crate) columns: SecondPassInput,
+    columns: Columns,
     /// The share of the tuples that is in CPU memory.
-    pub(crate) spilled_share: f64,
+    spilled_share: f64,
+}
+
+/// Keys, and a value of each.
+#[derive(Debug, Clone)]
+enum Columns {
+    /// Kernels read them where they are.
+    InPlace(SecondPassInput),
+    /// Some of these rows are compressed, in CPU memory.
+    Compressed(Arc<[LinkColumn; 2]>, Range<u64>),
 }
 
 impl Tuples {
-    /// Bytes that cross the link when `tuples` of the tuples are read.
-    pub(super) fn link_bytes(&self, tuples: u64) -> u64 {
-        (tuples as f64 * (KEY_BYTES + self.columns.value_bytes) as f64 * self.spilled_share) as u64
+    /// Tuples that kernels read where they are, and the share of them that is in CPU memory.
+    pub(crate) fn in_place(columns: SecondPassInput, spilled_share: f64) -> Self {
+        Self { columns: Columns::InPlace(columns), spilled_share }
     }
 
-    /// Queues the second pass over all tuples.
+    /// Keys and values in CPU memory, `count` of each.
+    ///
+    /// # Errors
+    /// If there are fewer, or kernels cannot read them.
+    pub(crate) fn staged(columns: [LinkColumn; 2], count: u64) -> Result<Self> {
+        let columns = if columns.iter().any(LinkColumn::is_compressed) {
+            Columns::Compressed(Arc::new(columns), 0..count)
+        } else {
+            let of = |column: LinkColumn| SharedView::new(Arc::new(column.into_buffer()), 0, count * KEY_BYTES);
+            let [keys, values] = columns.map(of);
+            Columns::InPlace(SecondPassInput { keys: keys?, values: values?, value_bytes: 8, is_spilled: true })
+        };
+        Ok(Self { columns, spilled_share: 1.0 })
+    }
+
+    /// The number of tuples.
+    pub(super) fn count(&self) -> u64 {
+        match &self.columns {
+            Columns::InPlace(columns) => columns.tuples(),
+            Columns::Compressed(_, rows) => rows.end - rows.start,
+        }
+    }
+
+    /// Queues the second pass over all tuples, and counts the bytes that cross the link. What is compressed is decompressed first, and then
+    /// this waits for the pass, so that only one partition has memory for that.
     pub(super) fn refine(
         &self,
+        request: &DeviceRequest,
         pass: &mut SecondPass<'_>,
         kernels: &Kernels,
         radix: Radix,
     ) -> Result<Queued<FinePartitions>> {
-        let _refining = debug_span!(SECOND_PASS, rows = self.columns.tuples()).entered();
-        pass.queue(kernels, &self.columns, radix)
+        let _refining = debug_span!(SECOND_PASS, rows = self.count()).entered();
+        let (columns, rows) = match &self.columns {
+            Columns::InPlace(columns) => {
+                let fine = pass.queue(kernels, columns, radix)?;
+                let bytes = (columns.tuples() * (KEY_BYTES + columns.value_bytes)) as f64 * self.spilled_share;
+                request.observer.add(DeviceCount::LinkBytes, bytes as u64);
+                return Ok(fine);
+            }
+            Columns::Compressed(columns, rows) => (columns, rows),
+        };
+        let cascade = &request.gpu.cascade;
+        let [keys, values] = columns.each_ref().map(|column| column.to_gpu(cascade, pass.stream(), rows.clone()));
+        let input = SecondPassInput { keys: keys?, values: values?, value_bytes: 8, is_spilled: false };
+        let read = columns.iter().map(|column| column.link_bytes(rows.clone())).sum();
+        request.observer.add(DeviceCount::LinkBytes, read);
+        request.observer.add(DeviceCount::SavedLinkBytes, (self.count() * 2 * KEY_BYTES).saturating_sub(read));
+        let fine = pass.queue(kernels, &input, radix)?;
+        drop(input);
+        fine.settle();
+        Ok(fine)
     }
 
     /// The `count` tuples from `first` on.
     pub(super) fn part(&self, [first, count]: [u64; 2]) -> Result<Self> {
-        let SecondPassInput { keys, values, value_bytes, is_spilled } = &self.columns;
-        let columns = SecondPassInput {
-            keys: keys.slice(first * KEY_BYTES, count * KEY_BYTES)?,
-            values: values.slice(first * value_bytes, count * value_bytes)?,
-            value_bytes: *value_bytes,
-            is_spilled: *is_spilled,
+        let columns = match &self.columns {
+            Columns::InPlace(SecondPassInput { keys, values, value_bytes, is_spilled }) => {
+                Columns::InPlace(SecondPassInput {
+                    keys: keys.slice(first * KEY_BYTES, count * KEY_BYTES)?,
+                    values: values.slice(first * value_bytes, count * value_bytes)?,
+                    value_bytes: *value_bytes,
+                    is_spilled: *is_spilled,
+                })
+            }
+            Columns::Compressed(columns, rows) => {
+                Columns::Compressed(Arc::clone(columns), rows.start + first..rows.start + first + count)
+            }
         };
         Ok(Self { columns, spilled_share: self.spilled_share })
     }

@@ -106,9 +106,7 @@ impl PairJoin<'_> {
             None => whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?,
         };
         let Some(tuples) = tuples else { return Ok(None) };
-        let probe = tuples.refine(pass, kernels, radix)?;
-        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.columns.tuples()));
-        Ok(Some(probe))
+        tuples.refine(self.request, pass, kernels, radix).map(Some)
     }
 
     /// Queues the join of partitions in GPU memory, whose matches go where `found` has others.
@@ -152,19 +150,18 @@ impl PairJoin<'_> {
     pub(super) fn join_in_pieces(&self, pass: &mut SecondPass<'_>, stream: &Stream, found: &mut Matches) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
         let mut refine = |tuples: &Tuples, [first, count]: [u64; 2], radix| {
-            self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.part([first, count])?.refine(pass, &gpu.kernels, radix)
+            tuples.part([first, count])?.refine(self.request, pass, &gpu.kernels, radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
-            let count = build_tuples.columns.tuples();
+            let count = build_tuples.count();
             let radix = self.plan.second(count)?;
             let build = refine(&build_tuples, [0, count], radix)?;
             let join = PartitionedJoin::new(&gpu.kernels, KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
                 // First tuple and number of tuples of each part.
-                let mut waiting = vec![[0, probe_tuples.columns.tuples()]];
+                let mut waiting = vec![[0, probe_tuples.count()]];
                 while let Some([first, count]) = waiting.pop() {
                     let probe = refine(&probe_tuples, [first, count], radix)?;
                     let sides = [build.result(), probe.result()];

@@ -52,11 +52,11 @@ pub(crate) struct RadixPlan {
 }
 
 impl RadixPlan {
-    /// Creates the plan for a build side of `tuples` tuples.
+    /// Creates the plan for a build side of `tuples` tuples. In GPU memory a pass has room for `inputs` times the tuples that it partitions.
     ///
     /// # Errors
     /// If GPU memory is too small.
-    pub(crate) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
+    pub(crate) fn new(gpu: &Gpu, tuples: u64, inputs: u64) -> Result<Self> {
         let first = Radix::new(*FIRST_BITS.start(), 0, HASH)?;
         let scratchpad: u64 = PartitionedJoin::new(&gpu.kernels, KEY, first)?.capacity().into();
         // Leave an eighth, as allocation sizes are rounded up.
@@ -78,7 +78,7 @@ impl RadixPlan {
         // A third pass is not needed: with the maximum bits of both, the first pass cuts 5 billion tuples (85 GB) into pieces of
         // this size.
         let most = most_of(*second_bits.end());
-        let fullest = |bits: u32| tuples_room.saturating_sub(padding(bits)) / ((sides + 1) * TUPLE);
+        let fullest = |bits: u32| tuples_room.saturating_sub(padding(bits)) / ((sides + inputs) * TUPLE);
         let parts = |piece: u64| piece.min(most).min(tuples).div_ceil((scratchpad / FILL).max(1));
         let bits_for = |piece: u64| bits_of(parts(piece), second_bits.clone());
         // A pass with fewer bits loses less memory to alignment, which leaves room for more tuples.
@@ -90,7 +90,7 @@ impl RadixPlan {
         if piece < FEWEST_TUPLES {
             return Err(Error::TooSmall {
                 what: "the second pass of a partitioned join",
-                needed: (FEWEST_TUPLES * (sides + 1) * TUPLE + padding(bits)) * 8 / 5,
+                needed: (FEWEST_TUPLES * (sides + inputs) * TUPLE + padding(bits)) * 8 / 5,
                 of: "the half of GPU memory that joins work in",
                 available: workspace,
             });

@@ -19,12 +19,14 @@ use overspill_machine::memory::Mapping;
 pub(crate) use relation::PartitionedRelation;
 use relation::{BaseRelation, RelationMemory};
 
-use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, ProbeKeys, Resident};
+use crate::device::{
+    AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, ProbeColumns, ProbeKeys, Resident,
+};
 use crate::radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan, RadixTable};
 
 /// Partitions a build side. If the CPU counts the keys, it uses `threads` threads.
 pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns, threads: usize) -> Result<RadixTable> {
-    let plan = RadixPlan::new(&request.gpu, columns.rows)?;
+    let plan = RadixPlan::new(&request.gpu, columns.rows, 1)?;
     let (relation, resident) = first_pass(request, &plan, &columns.side(&request.gpu)?, &columns.keys, threads)?;
     Ok(RadixBuild::new(plan, relation, Some(resident)).into())
 }
@@ -39,8 +41,9 @@ pub(crate) fn start(
     aggregated: Option<AggregatedPairs>,
     threads: usize,
 ) -> Result<RadixChunk> {
-    let side = keys.side(0..keys.rows)?;
-    let (relation, resident) = first_pass(request, &table.build.plan, &side, &keys.keys, threads)?;
+    let in_place = ProbeColumns::default();
+    let side = keys.side(0..keys.rows, &in_place)?;
+    let (relation, resident) = first_pass(request, &table.build.plan, &side, keys.keys.buffer(), threads)?;
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     Ok(RadixChunk::new(table, relation, most_pairs, aggregated, Some(resident)))

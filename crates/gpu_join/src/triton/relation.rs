@@ -213,7 +213,7 @@ impl FirstPass for PartitionedRelation {
             let (keys, values) = (column(&self.keys, KEY_BYTES)?, column(&self.values, self.value_bytes)?);
             let spilled_share = self.spilled_share();
             let (value_bytes, is_spilled) = (self.value_bytes, spilled_share > 0.0);
-            Ok(Tuples { columns: SecondPassInput { keys, values, value_bytes, is_spilled }, spilled_share })
+            Ok(Tuples::in_place(SecondPassInput { keys, values, value_bytes, is_spilled }, spilled_share))
         }))
     }
 

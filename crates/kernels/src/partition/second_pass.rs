@@ -130,6 +130,11 @@ impl<'a> SecondPass<'a> {
         Queued::new(self.stream, fine, (partitioner, copy, input.clone()))
     }
 
+    /// The stream that runs the passes.
+    pub fn stream(&self) -> &'a Stream {
+        self.stream
+    }
+
     /// Returns the memory for copies.
     fn copy(&mut self) -> Result<[Arc<DeviceBuffer>; 2]> {
         if let Some(copy) = &self.copy {

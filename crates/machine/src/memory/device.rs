@@ -6,7 +6,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::driver::{Device, Stream, Ticket};
-use crate::memory::{Plain, View, ViewMut};
+use crate::memory::{Plain, Readable, View, ViewMut};
 use crate::{Error, Result};
 
 /// The names in timelines of a copy to GPU memory, a copy from it, and filling it.
@@ -109,17 +109,30 @@ impl DeviceBuffer {
     /// # Errors
     /// If they do not fit, or the copy fails.
     pub fn write<T: Copy + Plain>(&mut self, stream: &Stream, values: &[T]) -> Result<()> {
-        self.check(size_of_val(values) as u64)?;
+        self.write_all(stream, &[(0, values)])
+    }
+
+    /// Copies values to several places of the buffer, each given by its first byte, with one wait for all.
+    ///
+    /// # Errors
+    /// If some do not fit, or a copy fails. Then the contents of the places are unspecified.
+    pub fn write_all<T: Copy + Plain>(&mut self, stream: &Stream, places: &[(u64, &[T])]) -> Result<()> {
+        let queued = places.iter().try_for_each(|(offset, values)| self.queue_write(stream, *offset, values));
+        stream.synchronize().and(queued)
+    }
+
+    /// Queues a copy of values. The caller waits for the stream before it uses the buffer or `values` otherwise.
+    fn queue_write<T: Copy + Plain>(&self, stream: &Stream, offset: u64, values: &[T]) -> Result<()> {
+        self.check(offset.saturating_add(size_of_val(values) as u64))?;
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
         stream.ask(TO_GPU, Some(size_of_val(values) as u64), |stream| {
-            // SAFETY: fits, as checked, and the stream is done with both before this returns.
-            unsafe { result::memcpy_htod_async(self.address, values, stream) }
+            // SAFETY: fits, as checked, and the caller waits until the stream is done with both.
+            unsafe { result::memcpy_htod_async(self.address + offset, values, stream) }
                 .map_err(self.device.failed("copying to it"))
-        })?;
-        stream.synchronize()
+        })
     }
 
     /// Returns the first `count` values of the buffer, after the stream's queued work.
@@ -216,6 +229,12 @@ impl DeviceBuffer {
             return Err(Error::Invalid(format!("a copy of {bytes} bytes does not fit a buffer of {}", self.bytes)));
         }
         Ok(())
+    }
+}
+
+impl Readable for DeviceBuffer {
+    fn readable(&self) -> Result<View<'_>> {
+        Ok(self.view())
     }
 }
 

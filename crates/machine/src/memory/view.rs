@@ -76,6 +76,15 @@ impl<'a> ViewMut<'a> {
         Ok(ViewMut::new(self.address + offset, bytes))
     }
 
+    /// The first `bytes` bytes, and the others.
+    ///
+    /// # Errors
+    /// If there are fewer.
+    pub fn split_at(self, bytes: u64) -> Result<(ViewMut<'a>, ViewMut<'a>)> {
+        check(0, bytes, self.bytes)?;
+        Ok((ViewMut::new(self.address, bytes), ViewMut::new(self.address + bytes, self.bytes - bytes)))
+    }
+
     /// A read-only view of the same memory.
     pub fn as_view(&self) -> View<'_> {
         View::new(self.address, self.bytes)

@@ -1,6 +1,8 @@
 //! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
 
-use overspill::{Choice, DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
+use overspill::{
+    Choice, DeviceKind, GpuLinkCompression, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy,
+};
 
 use super::{MIB, STRATEGIES, leftovers, start};
 use crate::harness::fixture::{JOINS, Size, register, settings};
@@ -42,7 +44,8 @@ async fn whatever_fails_the_answer_is_right() {
                 while silent < 3 {
                     limit += 1;
                     let prefix_sum = Choice(Some(PrefixSumProcessor::ALL[number % 2]));
-                    let device = Some(Device { prefix_sum, ..Device::with(limit) });
+                    let link_compression = Choice((number % 2 == 1).then_some(GpuLinkCompression::Cascaded));
+                    let device = Some(Device { prefix_sum, link_compression, ..Device::with(limit) });
                     let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
                     let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
                     // Opening the device is not what is tested.

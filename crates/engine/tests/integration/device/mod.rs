@@ -3,6 +3,7 @@
 mod aggregates;
 mod faults;
 mod indexes;
+mod link_compression;
 mod random;
 mod selection;
 mod settings;

@@ -367,6 +367,8 @@ async fn settings_that_cannot_be_are_sentences() {
     assert!(error.contains("pageable-copy, staged-copy"), "{error}");
     let error = session.ctx.sql("SET overspill.gpu_prefix_sum = both").await.unwrap_err().to_string();
     assert!(error.contains("overspill.gpu_prefix_sum = 'both' is none of: auto, cpu, gpu"), "{error}");
+    let error = session.ctx.sql("SET overspill.gpu_link_compression = zip").await.unwrap_err().to_string();
+    assert!(error.contains("overspill.gpu_link_compression = 'zip' is none of: auto, cascaded, off"), "{error}");
     // On the CPU nothing is opened.
     assert_eq!(overspill::OverspillConfig::default().device, Choice::AUTO);
     session.ctx.sql("SET overspill.strategy = triton").await.unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
-use overspill::{Choice, PrefixSumProcessor, Strategy};
+use overspill::{Choice, GpuLinkCompression, Named, PrefixSumProcessor, Strategy};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -160,6 +160,7 @@ impl Case {
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
             aggregates: rng.random_bool(0.5),
             prefix_sum: Choice(PrefixSumProcessor::ALL.choose(rng).copied()),
+            link_compression: Choice(GpuLinkCompression::VALUES.choose(rng).copied()),
             ..device
         });
         Self { settings, ..self }

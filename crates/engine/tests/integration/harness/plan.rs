@@ -70,6 +70,8 @@ pub struct DeviceReport {
     pub shared_rows: usize,
     pub cpu_prefix_sums: usize,
     pub link_bytes: usize,
+    /// Bytes that compression kept from crossing the link.
+    pub saved_link_bytes: usize,
     pub state_bytes: usize,
     pub spilled_bytes: usize,
     /// Names of strategies with the reasons why they were not possible.
@@ -96,6 +98,7 @@ impl DeviceReport {
         self.shared_rows += total(node, "gpu_shared_rows");
         self.cpu_prefix_sums += total(node, "cpu_prefix_sums");
         self.link_bytes += total(node, "gpu_link_bytes");
+        self.saved_link_bytes += total(node, "gpu_link_bytes_saved");
         self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");
         self.refusals.extend(labels(node, "gpu_refusals"));

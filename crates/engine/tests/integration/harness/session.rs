@@ -12,8 +12,8 @@ use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, Memory
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::{
-    BlockCompression, Choice, DeviceKind, OverspillConfig, OverspillSessionExt, PrefixSumProcessor, Strategy,
-    TableChoice, TransferMethod,
+    BlockCompression, Choice, DeviceKind, GpuLinkCompression, OverspillConfig, OverspillSessionExt, PrefixSumProcessor,
+    Strategy, TableChoice, TransferMethod,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -54,13 +54,14 @@ pub struct Device {
     pub cached_share: f64,
     pub aggregates: bool,
     pub prefix_sum: Choice<PrefixSumProcessor>,
+    pub link_compression: Choice<GpuLinkCompression>,
 }
 
 impl Device {
     /// With this much memory; kernels hand all pairs on.
     pub fn with(memory_limit: usize) -> Self {
-        let (transfer, prefix_sum) = (Choice::AUTO, Choice::AUTO);
-        Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: false, prefix_sum }
+        let (transfer, prefix_sum, link_compression) = (Choice::AUTO, Choice::AUTO, Choice::AUTO);
+        Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: false, prefix_sum, link_compression }
     }
 }
 
@@ -233,6 +234,7 @@ impl Session {
                 transfer_method: settings.device.map_or(Choice::AUTO, |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
                 gpu_aggregates: settings.device.is_none_or(|device| device.aggregates),
+                gpu_link_compression: settings.device.map_or(Choice::AUTO, |device| device.link_compression),
                 gpu_prefix_sum: settings.device.map_or(Choice::AUTO, |device| device.prefix_sum),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
