@@ -83,7 +83,9 @@ class Phases(Folder):
         self.assertLessEqual(missing, {"memcheck", "synccheck", "check-transfer-coherence"}, printed)
 
     def test_joins(self):
-        steps, printed = self.runs("joins", "answers-triton.json", "join-2GiB.json", "sizes-points.ndjson", "busy-share.json")
+        compressed = ["answers-cpu_partitioned-compressed.json", "join-gpu_no_partition-compressed.json"]
+        files = ["answers-triton.json", "join-2GiB.json", "sizes-points.ndjson", "busy-share.json", *compressed]
+        steps, printed = self.runs("joins", *files)
         self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
 
     def test_indexes(self):

@@ -8,7 +8,7 @@ use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::{DeviceKind, Strategy};
 use overspill_experiments::{Axis, Figure, SeriesSource, device_parser, named_parser};
-use overspill_gpu_join::Gpu;
+use overspill_gpu_join::{DeviceRequest, Gpu, LinkCompression, LinkCompressor};
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
@@ -44,6 +44,10 @@ pub struct OperatorJoinArgs {
     /// The most GPU memory that they use [default: nine tenths of it]
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory_limit: Option<ByteSize>,
+
+    /// Compress what crosses the link for gpu_no_partition and cpu_partitioned, if that makes it smaller
+    #[arg(long)]
+    pub compress_link: bool,
 
     /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
@@ -159,7 +163,12 @@ fn measure(
                 (true, None) => {
                     return exec_err!("The strategy {} runs on a GPU; name one by --device.", strategy.name());
                 }
-                (true, Some(gpu)) => Some(request(gpu, *strategy, prefix_sum(args.device, threads, gpu), &counts)),
+                (true, Some(gpu)) => {
+                    let when = if args.compress_link { LinkCompression::Always } else { LinkCompression::Off };
+                    let compressor = Arc::new(LinkCompressor::new(when));
+                    let request = request(gpu, *strategy, prefix_sum(args.device, threads, gpu), &counts);
+                    Some(DeviceRequest { compressor, ..request })
+                }
             };
             let is_on_gpu = device.is_some();
             let joined = tables
@@ -265,6 +274,7 @@ mod tests {
             runs: std::num::NonZeroUsize::MIN,
             device: DeviceKind::Cpu,
             gpu_memory_limit: None,
+            compress_link: false,
             sparse: true,
             zipf: 0.0,
             match_rate: 1.0,
