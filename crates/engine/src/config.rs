@@ -95,112 +95,74 @@ named!(DeviceKind, "overspill.device");
 named!(TableChoice, "overspill.hash_table");
 named!(TransferMethod, "overspill.transfer_method");
 named!(PrefixSumProcessor, "overspill.gpu_prefix_sum");
-named!(Selection, "overspill.selection");
-named!(IndexUse, "overspill.indexes");
-named!(BlockCompression, "overspill.spill_compression");
-named!(ShuffleCompression, "overspill.shuffle_compression");
-named!(GpuLinkCompression, "overspill.gpu_link_compression");
 
-/// Whether joins look rows up in indexes, where `auto` decides by the number of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IndexUse {
-    /// Wherever there is an index.
-    Always,
-    /// Nowhere.
-    Never,
+/// Makes a type whose values are those of a setting.
+macro_rules! values {
+    ($(#[$about:meta])* $type:ident, $setting:literal { $($(#[$meaning:meta])* $value:ident = $name:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $type { $($(#[$meaning])* $value,)+ }
+
+        impl Named for $type {
+            const SETTING: &'static str = $setting;
+            const VALUES: &'static [Self] = &[$(Self::$value),+];
+
+            fn name(self) -> &'static str {
+                match self { $(Self::$value => $name,)+ }
+            }
+        }
+    };
 }
 
-impl IndexUse {
-    const ALL: [Self; 2] = [Self::Always, Self::Never];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Never => "never",
-        }
+values! {
+    /// Whether joins look rows up in indexes, where `auto` decides by the number of keys.
+    IndexUse, "overspill.indexes" {
+        /// Wherever there is an index.
+        Always = "always",
+        /// Nowhere.
+        Never = "never",
     }
 }
 
-/// How rows are compressed on their way between the tasks of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShuffleCompression {
-    /// By cascades of layers (`docs/codec.md`).
-    Cascaded,
-    /// As Ballista's setting says.
-    Off,
-}
-
-impl ShuffleCompression {
-    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cascaded => "cascaded",
-            Self::Off => "off",
-        }
+values! {
+    /// Whether joins compress what they write to spill files, where `auto` measures which is faster.
+    BlockCompression, "overspill.spill_compression" {
+        /// By cascades of layers (`docs/codec.md`).
+        Cascaded = "cascaded",
+        /// As DataFusion's setting says.
+        Off = "off",
     }
 }
 
-/// Whether joins compress what they write to spill files, where `auto` measures which is faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockCompression {
-    /// By cascades of layers (`docs/codec.md`).
-    Cascaded,
-    /// As DataFusion's setting says.
-    Off,
-}
-
-impl BlockCompression {
-    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cascaded => "cascaded",
-            Self::Off => "off",
-        }
+values! {
+    /// How rows are compressed on their way between the tasks of a cluster.
+    ShuffleCompression, "overspill.shuffle_compression" {
+        /// By cascades of layers (`docs/codec.md`).
+        Cascaded = "cascaded",
+        /// As Ballista's setting says.
+        Off = "off",
     }
 }
 
-/// Whether rows cross the link to a GPU compressed, where `auto` asks the cost model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GpuLinkCompression {
-    /// By cascades of layers (`docs/codec.md`).
-    Cascaded,
-    /// As they are.
-    Off,
-}
-
-impl GpuLinkCompression {
-    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cascaded => "cascaded",
-            Self::Off => "off",
-        }
+values! {
+    /// Whether rows cross the link to a GPU compressed, where `auto` asks the cost model.
+    GpuLinkCompression, "overspill.gpu_link_compression" {
+        /// By cascades of layers (`docs/codec.md`).
+        Cascaded = "cascaded",
+        /// As they are.
+        Off = "off",
     }
 }
 
-/// How a filter and the aggregate above it run, where `auto` decides by the share of rows that pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selection {
-    /// As two operators of DataFusion.
-    Off,
-    /// In one operator, which reads a row's next column only if the row has passed so far.
-    Branching,
-    /// In one operator, which evaluates all columns and masks rows that do not pass.
-    Predicated,
-}
-
-impl Selection {
-    const ALL: [Self; 3] = [Self::Off, Self::Branching, Self::Predicated];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Branching => "branching",
-            Self::Predicated => "predicated",
-        }
+values! {
+    /// How a filter and the aggregate above it run, where `auto` decides by the share of rows that pass.
+    Selection, "overspill.selection" {
+        /// As two operators of DataFusion.
+        Off = "off",
+        /// In one operator, which reads a row's next column only if the row has passed so far.
+        Branching = "branching",
+        /// In one operator, which evaluates all columns and masks rows that do not pass.
+        Predicated = "predicated",
     }
 }
 
