@@ -35,8 +35,8 @@ pub(crate) struct HostPartitions {
 }
 
 impl HostPartitions {
-    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads. `compressor` says how
-    /// partitions are compressed for kernels, of which these are the columns.
+    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads. `compressor`
+    /// compresses each partition that kernels read. `columns` names the keys and the values to it.
     pub(crate) fn new(
         keys: &[u64],
         values: Option<&[u64]>,
