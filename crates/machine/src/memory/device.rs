@@ -117,6 +117,9 @@ impl DeviceBuffer {
     /// # Errors
     /// If some do not fit, or a copy fails. Then the contents of the places are unspecified.
     pub fn write_all<T: Copy + Plain>(&mut self, stream: &Stream, places: &[(u64, &[T])]) -> Result<()> {
+        if places.iter().all(|(_, values)| values.is_empty()) {
+            return Ok(());
+        }
         let queued = places.iter().try_for_each(|(offset, values)| self.queue_write(stream, *offset, values));
         stream.synchronize().and(queued)
     }

@@ -77,7 +77,7 @@ impl LinkColumn {
         rows.start / PIECE_ROWS * PIECE_ROWS..rows.end.next_multiple_of(PIECE_ROWS).min(self.rows)
     }
 
-    /// The pieces of `rows`, which begin with one: the number of each, its rows, and its bytes if it is compressed.
+    /// The pieces of `rows`, which begin with one: the rows of each, and its bytes if it is compressed.
     fn pieces_of(&self, rows: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<usize>)> {
         let starts = (rows.start..rows.end).step_by(PIECE_ROWS as usize);
         starts.map(move |start| {
