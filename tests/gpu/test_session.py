@@ -106,6 +106,13 @@ class Phases(Folder):
             self.assertEqual(steps[name]["status"], "ok", printed)
 
 
+class Limits(unittest.TestCase):
+    def test_each_phase_fits_a_command_on_a_rented_machine(self):
+        for phase in ("correctness", "joins", "indexes", "floors", "peers", "queries"):
+            listed = subprocess.run([sys.executable, ROOT / "scripts/gpu-session", phase, "--device", "gpu", "--list"], capture_output=True, text=True)
+            self.assertEqual(listed.returncode, 0, listed.stderr)
+
+
 class Failures(Folder):
     def test_a_failure_under_a_limit_alone_is_reported(self):
         self.program("overspill", FAILS_UNDER_A_LIMIT.format(overspill=(PROGRAMS / "overspill").resolve()))
