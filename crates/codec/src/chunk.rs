@@ -60,6 +60,16 @@ fn raw_bytes<T: Bits>(count: usize) -> usize {
     HEAD + (count * T::BYTES).next_multiple_of(8)
 }
 
+/// Writes a chunk of values as they are.
+pub(crate) fn write_raw<T: Bits, I: Copy>(values: &[I], bits: impl Fn(I) -> T, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(&[RAW, 0, 0, 0, 0, 0, 0, 0]);
+    for value in values {
+        out.extend_from_slice(&bits(*value).word().to_le_bytes()[..T::BYTES]);
+    }
+    out.resize(begin + raw_bytes::<T>(values.len()), 0);
+}
+
 impl<T: Bits> Scratch<T> {
     pub fn new() -> Self {
         let array = || Box::new([T::default(); CHUNK + SLACK]);
@@ -117,13 +127,7 @@ impl<T: Bits> Scratch<T> {
         self.load(values, &bits);
         let left = self.apply(values.len(), stack, is_signed);
         if left.bytes(stack) >= raw_bytes::<T>(values.len()) {
-            let begin = out.len();
-            out.extend_from_slice(&[RAW, 0, 0, 0, 0, 0, 0, 0]);
-            for value in values {
-                out.extend_from_slice(&bits(*value).word().to_le_bytes()[..T::BYTES]);
-            }
-            out.resize(begin + raw_bytes::<T>(values.len()), 0);
-            return;
+            return write_raw(values, bits, out);
         }
         let runs = &left.runs[..stack.runs()];
         out.extend_from_slice(&[CASCADED, 0, 0, 0]);

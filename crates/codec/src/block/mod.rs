@@ -43,6 +43,11 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
+    /// One that compresses nothing, for where bytes are cheap. [`BlockReader`] reads its blocks like all others.
+    pub fn plain() -> Self {
+        Self { sections: Writer::plain() }
+    }
+
     /// Compresses a batch. `O(n)`. The block is overwritten by the next.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::ArrowNativeType;
 
-use crate::chunk::Scratch;
+use crate::chunk::{Scratch, write_raw};
 use crate::error::{Error, Result};
 use crate::integer::Integer;
 use crate::layers::CHUNK;
@@ -71,6 +71,8 @@ stored! {
 /// Writes the sections of blocks of one schema.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
+    /// Whether nothing is compressed.
+    is_plain: bool,
     scratches: Scratches,
     /// Of each section of integers, in the order in which they are written.
     known: Vec<Option<Known>>,
@@ -82,6 +84,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    /// One that compresses nothing.
+    pub fn plain() -> Self {
+        Self { is_plain: true, ..Self::default() }
+    }
+
     /// A block begins.
     pub fn begin(&mut self) {
         self.next = 0;
@@ -117,6 +124,9 @@ impl Writer {
     /// # Errors
     /// If there are too many.
     pub fn integers<I: Stored>(&mut self, values: &[I]) -> Result<()> {
+        if self.is_plain {
+            return self.compress(values, Stack::ALL[0], self.out.len()).map(|_| ());
+        }
         let place = self.next;
         self.next += 1;
         if self.known.len() <= place {
@@ -143,12 +153,15 @@ impl Writer {
 
     /// Writes integers from `begin` on. Returns how many times smaller they are.
     fn compress<I: Stored>(&mut self, values: &[I], stack: Stack, begin: usize) -> Result<f64> {
-        let scratch = I::scratch(&mut self.scratches);
         let head = begin + 8 + table_bytes(values.len());
         self.out.resize(begin, 0);
         self.out.resize(head, 0);
         for (number, chunk) in values.chunks(CHUNK).enumerate() {
-            scratch.compress(chunk, I::bits, stack, I::IS_SIGNED, &mut self.out);
+            if self.is_plain {
+                write_raw(chunk, I::bits, &mut self.out);
+            } else {
+                I::scratch(&mut self.scratches).compress(chunk, I::bits, stack, I::IS_SIGNED, &mut self.out);
+            }
             if values.len() > CHUNK {
                 let end = ((self.out.len() - head) / 8) as u32;
                 self.out[begin + 8 + 4 * number..][..4].copy_from_slice(&end.to_le_bytes());
@@ -165,6 +178,12 @@ impl Writer {
     pub fn bytes(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
             let place = self.out.len();
+            if self.is_plain {
+                self.word(piece.len() as u64);
+                self.out.extend_from_slice(piece);
+                self.out.resize(self.out.len().next_multiple_of(8), 0);
+                continue;
+            }
             self.word(0);
             self.out.resize(place + 8 + lz4_flex::block::get_maximum_output_size(piece.len()), 0);
             let length = match lz4_flex::block::compress_into(piece, &mut self.out[place + 8..]) {
