@@ -8,6 +8,7 @@ mod codec;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
+mod exchange;
 mod figures;
 mod gpu_join;
 mod indexes;
@@ -33,6 +34,7 @@ pub use advisor::AdvisorArgs;
 pub use builds::{BuildArgs, BuildKeys};
 pub use codec::CodecArgs;
 pub use engines::CompareArgs;
+pub use exchange::{ExchangeArgs, ExchangeRows};
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use indexes::{IndexArgs, Pages};
 pub use kinds::KindsArgs;
@@ -74,6 +76,8 @@ pub enum Experiment {
     Index(IndexArgs),
     /// Cascaded compression of the integers of TPC-H, beside lz4, zstd, Parquet's delta packing and pco (paper 4, table 1)
     Codec(CodecArgs),
+    /// Rows between ranks of this process: the shuffle of the repartitioned join, on one level and two (paper 4)
+    Exchange(ExchangeArgs),
     /// Which query gets the GPU and which runs on the CPU: policies, in virtual time on random mixes (paper 5)
     Schedule(ScheduleArgs),
     /// Clients that run queries at the same time, with and without a scheduler: throughput, times, fairness, memory
@@ -107,6 +111,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Build(args) => print(&builds::run(&args)?),
         Experiment::Index(args) => print(&indexes::run(&args)?),
         Experiment::Codec(args) => codec::run(&args, &mut std::io::stdout()),
+        Experiment::Exchange(args) => exchange::run(&args, &mut std::io::stdout()),
         Experiment::Schedule(args) => print(&schedule::run(&args)?),
         Experiment::Load(args) => load::run(&args, &mut std::io::stdout()),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array};
-use arrow::buffer::Buffer;
+use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::compute::{can_cast_types, cast, concat, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
@@ -21,7 +21,7 @@ use crate::parallel::{in_parallel, split};
 /// through all batches. Frees each column of the input once it has been distributed.
 ///
 /// Works column by column: the rows of a piece are far apart, and this way they come from no more memory than fits a cache.
-pub(crate) fn scatter_batches(
+pub fn scatter_batches(
     schema: &SchemaRef,
     batches: Vec<RecordBatch>,
     pieces: &[UInt32Array],
@@ -35,6 +35,27 @@ pub(crate) fn scatter_batches(
         }
     }
     dealt.into_iter().zip(pieces).map(|(columns, rows)| batch_of(schema, columns, rows.len())).collect()
+}
+
+/// The rows of each partition, one partition after the other and each in their order, and the end of each partition (counting sort).
+/// Rows with the number `partitions` are in none.
+pub fn sort_by_number(numbers: &[u16], partitions: usize) -> (ScalarBuffer<u32>, Vec<usize>) {
+    let mut ends = vec![0; partitions + 1];
+    for number in numbers {
+        ends[usize::from(*number)] += 1;
+    }
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut rows = vec![0; numbers.len()];
+    for (row, number) in numbers.iter().enumerate() {
+        let next = &mut ends[usize::from(*number)];
+        rows[*next] = row as u32;
+        *next += 1;
+    }
+    ends.pop();
+    (rows.into(), ends)
 }
 
 /// Concatenates all rows of all batches on `threads` threads. Frees each column of the input once it has been copied.
@@ -65,7 +86,7 @@ fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<R
 }
 
 /// Concatenates arrays of one type on `threads` threads.
-pub(crate) fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
+pub fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
     let concat = |arrays: &[ArrayRef]| concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>());
     if let [array] = arrays {
         return Ok(Arc::clone(array));

@@ -102,7 +102,7 @@ impl KeyBytes {
 
     /// The bytes of a key; any bytes for a null.
     #[inline(always)]
-    pub(crate) fn get(&self, row: usize) -> &[u8] {
+    pub fn get(&self, row: usize) -> &[u8] {
         match &self.0 {
             Place::Rows(rows) => rows.row(row).data(),
             Place::Concatenated { bytes, ends } => {

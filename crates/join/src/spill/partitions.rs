@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
-use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::buffer::BooleanBuffer;
 use tracing::debug_span;
 
 use super::radix::Radix;
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::hash_table::IndexCost;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory, compact, row_bytes};
-use crate::rows::scatter_batches;
+use crate::rows::{scatter_batches, sort_by_number};
 use crate::spec::Side;
 
 /// Rows partitioned by bits of their hash, each partition in memory or in a file.
@@ -315,27 +315,6 @@ pub struct Finished<S: SpillStore> {
 
 /// Minimum number of pieces in which a stage is written.
 const MIN_PIECES: usize = 4;
-
-/// The rows of each partition, one partition after the other, and the end of each partition (counting sort).
-fn sort_by_number(numbers: &[u16], partitions: usize) -> (ScalarBuffer<u32>, Vec<usize>) {
-    // Skipped rows have the highest number.
-    let mut ends = vec![0; partitions + 1];
-    for number in numbers {
-        ends[usize::from(*number)] += 1;
-    }
-    let mut start = 0;
-    for end in &mut ends {
-        start += std::mem::replace(end, start);
-    }
-    let mut rows = vec![0; numbers.len()];
-    for (row, number) in numbers.iter().enumerate() {
-        let next = &mut ends[usize::from(*number)];
-        rows[*next] = row as u32;
-        *next += 1;
-    }
-    ends.pop();
-    (rows.into(), ends)
-}
 
 impl<S: SpillStore> std::fmt::Debug for Partition<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

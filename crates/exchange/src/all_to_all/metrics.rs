@@ -1,0 +1,117 @@
+//! What an exchange has sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Messages with columns, or their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The messages.
+    pub messages: u64,
+    /// Bytes of the columns in memory.
+    pub bytes: u64,
+    /// Bytes of the messages.
+    pub sent_bytes: u64,
+}
+
+/// What one rank has sent and received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exchanged {
+    /// Rounds that it has begun.
+    pub rounds: u64,
+    /// Columns to ranks of other nodes.
+    pub across: Columns,
+    /// Columns to ranks of the same node.
+    pub within: Columns,
+    /// Rows that it kept.
+    pub kept_rows: u64,
+    /// Rows that it sent.
+    pub sent_rows: u64,
+    /// Rows that it received from others.
+    pub received_rows: u64,
+    /// Time in which it waited for receivers.
+    pub sending_wait: Duration,
+    /// Time in which it waited for senders.
+    pub receiving_wait: Duration,
+}
+
+#[derive(Debug, Default)]
+struct ColumnCounters {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    rounds: AtomicU64,
+    across: ColumnCounters,
+    within: ColumnCounters,
+    kept_rows: AtomicU64,
+    sent_rows: AtomicU64,
+    received_rows: AtomicU64,
+    sending_nanoseconds: AtomicU64,
+    receiving_nanoseconds: AtomicU64,
+}
+
+/// Counts what an exchange does. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct ExchangeMetrics(Arc<Counters>);
+
+impl ExchangeMetrics {
+    /// What was counted so far.
+    pub fn exchanged(&self) -> Exchanged {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let columns = |counters: &ColumnCounters| Columns {
+            messages: get(&counters.messages),
+            bytes: get(&counters.bytes),
+            sent_bytes: get(&counters.sent_bytes),
+        };
+        Exchanged {
+            rounds: get(&self.0.rounds),
+            across: columns(&self.0.across),
+            within: columns(&self.0.within),
+            kept_rows: get(&self.0.kept_rows),
+            sent_rows: get(&self.0.sent_rows),
+            received_rows: get(&self.0.received_rows),
+            sending_wait: Duration::from_nanos(get(&self.0.sending_nanoseconds)),
+            receiving_wait: Duration::from_nanos(get(&self.0.receiving_nanoseconds)),
+        }
+    }
+
+    pub(super) fn round(&self) {
+        add(&self.0.rounds, 1);
+    }
+
+    pub(super) fn column(&self, is_neighbour: bool, bytes: usize, sent_bytes: usize) {
+        let counters = if is_neighbour { &self.0.within } else { &self.0.across };
+        add(&counters.messages, 1);
+        add(&counters.bytes, bytes as u64);
+        add(&counters.sent_bytes, sent_bytes as u64);
+    }
+
+    pub(super) fn kept(&self, rows: usize) {
+        add(&self.0.kept_rows, rows as u64);
+    }
+
+    pub(super) fn sent(&self, rows: usize) {
+        add(&self.0.sent_rows, rows as u64);
+    }
+
+    pub(super) fn received(&self, rows: usize) {
+        add(&self.0.received_rows, rows as u64);
+    }
+
+    pub(super) fn waited_to_send(&self, time: Duration) {
+        add(&self.0.sending_nanoseconds, time.as_nanos() as u64);
+    }
+
+    pub(super) fn waited_to_receive(&self, time: Duration) {
+        add(&self.0.receiving_nanoseconds, time.as_nanos() as u64);
+    }
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

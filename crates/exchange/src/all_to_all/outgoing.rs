@@ -1,0 +1,124 @@
+//! What a rank sends.
+
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use futures::SinkExt;
+use futures::channel::mpsc;
+use futures::future::try_join_all;
+
+use super::AllToAll;
+use super::column::ColumnWriter;
+use super::metrics::ExchangeMetrics;
+use super::sizes::{Sizes, greeting};
+use crate::error::{Error, Result};
+use crate::transport::{Job, Sender};
+
+/// The rows that a rank sends. Dropped before [`end`](Self::end), it makes all receivers fail.
+#[derive(Debug)]
+pub struct Outgoing {
+    exchange: AllToAll,
+    /// For each rank; none for the rank itself.
+    peers: Vec<Option<Peer>>,
+    own: mpsc::Sender<RecordBatch>,
+    columns: Vec<ColumnWriter>,
+    has_greeted: bool,
+    metrics: ExchangeMetrics,
+}
+
+#[derive(Debug)]
+struct Peer {
+    sender: Sender,
+    is_neighbour: bool,
+    /// Whether it wants more.
+    is_open: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(job: &Job, exchange: AllToAll, own: mpsc::Sender<RecordBatch>, metrics: ExchangeMetrics) -> Self {
+        let (here, topology) = (job.endpoint().rank(), job.endpoint().topology());
+        let peer = |rank: &usize| {
+            let is_neighbour = topology.node_of(*rank) == topology.node_of(here);
+            let sender = Sender::open(job, *rank, exchange.number);
+            (*rank != here).then_some(Peer { sender, is_neighbour, is_open: true })
+        };
+        let peers = exchange.to.iter().map(peer).collect();
+        let columns = exchange.schema.fields().iter().map(ColumnWriter::new).collect();
+        Self { exchange, peers, own, columns, has_greeted: false, metrics }
+    }
+
+    /// Whether no rank wants more rows.
+    pub fn is_unwanted(&self) -> bool {
+        let peers = self.peers.iter().flatten().all(|peer| !peer.is_open);
+        peers && (self.own.is_closed() || self.peers.iter().all(Option::is_some))
+    }
+
+    /// Sends a round: rows for each rank. Waits until all ranks have room for them.
+    ///
+    /// # Errors
+    /// If a rank has failed, or a column cannot be written.
+    pub async fn send(&mut self, pieces: Vec<RecordBatch>) -> Result<()> {
+        debug_assert_eq!(pieces.len(), self.peers.len());
+        self.metrics.round();
+        self.greet().await?;
+        let mut messages = Vec::with_capacity(pieces.len());
+        for (piece, peer) in pieces.iter().zip(&self.peers) {
+            let mut columns = vec![];
+            if let Some(peer) = peer
+                && peer.is_open
+                && piece.num_rows() > 0
+            {
+                let is_compressed = self.exchange.is_compressed && !peer.is_neighbour;
+                for (writer, array) in self.columns.iter_mut().zip(piece.columns()) {
+                    let (form, message) = writer.write(array, is_compressed)?;
+                    self.metrics.column(peer.is_neighbour, array.get_buffer_memory_size(), message.len());
+                    columns.push((form, message));
+                }
+                self.metrics.sent(piece.num_rows());
+            }
+            messages.push(columns);
+        }
+        let waiting = Instant::now();
+        let sending = self.peers.iter_mut().zip(&pieces).zip(messages).map(async |((peer, piece), columns)| {
+            let Some(peer) = peer.as_mut().filter(|peer| peer.is_open) else { return Ok(()) };
+            let described = columns.iter().map(|(form, message)| (*form, message.len())).collect();
+            let sizes = Sizes { rows: piece.num_rows(), columns: described };
+            for message in std::iter::once(sizes.message()).chain(columns.into_iter().map(|(_, message)| message)) {
+                peer.is_open = peer.sender.send(message).await?;
+                if !peer.is_open {
+                    break;
+                }
+            }
+            Ok::<_, Error>(())
+        });
+        try_join_all(sending).await?;
+        for (piece, peer) in pieces.into_iter().zip(&self.peers) {
+            if peer.is_none() {
+                self.metrics.kept(piece.num_rows());
+                // It fails once nobody here wants rows.
+                let _ = self.own.send(piece).await;
+            }
+        }
+        self.metrics.waited_to_send(waiting.elapsed());
+        Ok(())
+    }
+
+    /// Tells each rank what rows are, once.
+    async fn greet(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.has_greeted, true) {
+            return Ok(());
+        }
+        let greeting = greeting(&self.exchange.schema);
+        try_join_all(self.peers.iter_mut().flatten().map(async |peer| {
+            peer.is_open = peer.sender.send(greeting.clone()).await?;
+            Ok::<_, Error>(())
+        }))
+        .await?;
+        Ok(())
+    }
+
+    /// Says that there are no further rows.
+    pub fn end(self) {
+        self.peers.into_iter().flatten().for_each(|peer| peer.sender.end());
+    }
+}

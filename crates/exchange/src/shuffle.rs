@@ -1,0 +1,166 @@
+//! The shuffle of the repartitioned join: rows with equal keys come to the same rank (paper 4, algorithms 1 and 2).
+
+use std::fmt::Display;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::future::{BoxFuture, try_join};
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt};
+use overspill_join::memory::row_bytes;
+
+use crate::all_to_all::{AllToAll, ExchangeMetrics, Incoming, Outgoing};
+use crate::error::{Error, Result};
+use crate::partition::{HashPartitioner, HashPartitioning};
+use crate::rank::Rank;
+use crate::transport::{Job, StreamNumber};
+
+/// Seeds of the hash partitions of the two levels, after the steps of algorithm 2. Joins hash otherwise.
+const SEEDS: [u32; 2] = [1, 8];
+
+/// The way of rows to their rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Levels {
+    /// From each rank to each (algorithm 1): `P(P-1)` messages a column and round among `P` ranks.
+    One,
+    /// Across nodes to the rank on the same rail, then within its node (algorithm 2): `NM(N-1)` and `NM(M-1)` messages among `N` nodes with
+    /// `M` ranks. Rows that change the node move twice.
+    Two,
+}
+
+/// What is shuffled, and how. It must be the same on all ranks.
+#[derive(Debug, Clone)]
+pub struct ShuffleSpec {
+    /// The number of the shuffle in its job.
+    pub number: u64,
+    /// The type of the rows.
+    pub schema: SchemaRef,
+    /// The columns with the key.
+    pub keys: Vec<usize>,
+    /// Whether two nulls are equal. If not, rows with a null in their key find no partner anywhere, and stay where they are.
+    pub null_equal: bool,
+    /// The way of rows.
+    pub levels: Levels,
+    /// Whether columns are compressed between nodes.
+    pub is_compressed: bool,
+    /// The bytes that a rank sends in a round, about. A rank has some six times as many in memory for each level.
+    pub round_bytes: usize,
+}
+
+/// A rank's part in a shuffle.
+pub struct Shuffle {
+    /// Partitions and sends. Rows arrive only while it is polled, by a task of its own or with the output.
+    pub driver: BoxFuture<'static, Result<()>>,
+    /// The rows for this rank. Dropped early, it makes senders stop.
+    pub output: BoxStream<'static, Result<RecordBatch>>,
+    /// What is exchanged, on each level.
+    pub metrics: Vec<ExchangeMetrics>,
+}
+
+impl ShuffleSpec {
+    /// Shuffles the rows of this rank. If that fails, or the input does, the job fails on all ranks.
+    ///
+    /// # Errors
+    /// If keys have a type that cannot be joined, or there are more than 65,535 ranks.
+    pub fn start<E: Display + Send + 'static>(
+        self,
+        job: &Job,
+        input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
+    ) -> Result<Shuffle> {
+        let (here, topology) = (job.endpoint().rank(), job.endpoint().topology().clone());
+        let everyone: Vec<Rank> = (0..topology.ranks()).collect();
+        let failing = job.clone();
+        let input = input.map_err(move |error| failing.fail(&error.to_string()));
+        let (driver, incoming, metrics) = match self.levels {
+            Levels::One => {
+                let level = self.level(job, 0, everyone.clone(), everyone, here)?;
+                let metrics = vec![level.incoming.metrics().clone()];
+                (send_all(input, level.sending).boxed(), level.incoming, metrics)
+            }
+            Levels::Two => {
+                let to = topology.rail(here);
+                let from = everyone.into_iter().filter(|rank| topology.rail(*rank).contains(&here)).collect();
+                let across = self.level(job, 0, to, from, topology.node_of(here))?;
+                let neighbours = topology.neighbours(here).to_vec();
+                let place = neighbours.iter().position(|rank| *rank == here).unwrap_or(0);
+                let within = self.level(job, 1, neighbours.clone(), neighbours, place)?;
+                let metrics = [&across, &within].map(|level| level.incoming.metrics().clone()).to_vec();
+                let first = send_all(input, across.sending);
+                let second = send_all(across.incoming.into_stream(), within.sending);
+                (try_join(first, second).map_ok(|_| ()).boxed(), within.incoming, metrics)
+            }
+        };
+        let (driving, receiving) = (job.clone(), job.clone());
+        let driver = driver.map_err(move |error| failure(&driving, error)).boxed();
+        let output = incoming.into_stream().map_err(move |error| failure(&receiving, error)).boxed();
+        Ok(Shuffle { driver, output, metrics })
+    }
+
+    fn level(&self, job: &Job, number: usize, to: Vec<Rank>, from: Vec<Rank>, home: usize) -> Result<Level> {
+        let partitioning = HashPartitioning {
+            keys: self.keys.clone(),
+            null_equal: self.null_equal,
+            seed: SEEDS[number],
+            partitions: to.len(),
+            home,
+        };
+        let partitioner = HashPartitioner::new(self.schema.clone(), partitioning)?;
+        let piece_bytes = (self.round_bytes / to.len()).max(1);
+        let exchange = AllToAll {
+            number: self.number * SEEDS.len() as StreamNumber + number as StreamNumber,
+            to,
+            from,
+            schema: self.schema.clone(),
+            piece_bytes,
+            is_compressed: self.is_compressed,
+        };
+        let (outgoing, incoming) = exchange.open(job);
+        Ok(Level { sending: Sending { partitioner, outgoing, piece_bytes }, incoming })
+    }
+}
+
+struct Level {
+    sending: Sending,
+    incoming: Incoming,
+}
+
+struct Sending {
+    partitioner: HashPartitioner,
+    outgoing: Outgoing,
+    piece_bytes: usize,
+}
+
+/// Partitions all rows and sends them, in rounds. A round ends when the rows for one rank are as many as each rank has room for, so
+/// that a key that most rows have makes rounds small and not memory large.
+async fn send_all(input: impl Stream<Item = Result<RecordBatch>>, sending: Sending) -> Result<()> {
+    let Sending { mut partitioner, mut outgoing, piece_bytes } = sending;
+    let mut input = std::pin::pin!(input);
+    'rows: while let Some(batch) = input.next().await.transpose()? {
+        let most = (piece_bytes / row_bytes(&batch).max(1)).max(1);
+        for start in (0..batch.num_rows()).step_by(most) {
+            partitioner.push(batch.slice(start, most.min(batch.num_rows() - start)))?;
+            if partitioner.largest() >= piece_bytes {
+                outgoing.send(partitioner.take()?).await?;
+                if outgoing.is_unwanted() {
+                    break 'rows;
+                }
+            }
+        }
+    }
+    if !partitioner.is_empty() {
+        outgoing.send(partitioner.take()?).await?;
+    }
+    outgoing.end();
+    Ok(())
+}
+
+/// The failure of the job, which other ranks learn.
+fn failure(job: &Job, error: Error) -> Error {
+    match error {
+        // It is the job's.
+        Error::Failed { .. } => error,
+        // The rank that stopped knows why, and may have told.
+        Error::Abandoned(_) => job.failure().unwrap_or_else(|| job.fail(&error.to_string())),
+        other => job.fail(&other.to_string()),
+    }
+}

@@ -1,0 +1,8 @@
+//! Shuffles of random tables among the ranks of one process.
+
+mod failures;
+mod messages;
+mod ranks;
+mod rows;
+mod shuffles;
+mod skew;
