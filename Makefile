@@ -22,7 +22,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -35,6 +35,7 @@ help:
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make test-cluster      TPC-H on a cluster, and 20 lost executors; make test has a short form"
+	@echo "make test-faults       joins whose n-th call, read or poll fails, all of them; make test runs a third at a time"
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
@@ -141,6 +142,10 @@ fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
 		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
+
+# The n-th call of a driver, write, read or poll fails, for every n of all joins.
+test-faults:
+	OVERSPILL_TEST_PART=all $(CARGO_TEST) --test integration -- faults:: device::several:: device::aggregates:: device::taken_back::
 
 # Damages index files: a lookup is right, or is refused.
 fuzz-index:

@@ -9,6 +9,7 @@ use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::harness::share::share_of;
 use crate::test_gpu::TestGpu;
 
 const SIZE: Size = Size { build: 3_000, probe: 4_000 };
@@ -34,52 +35,51 @@ async fn whatever_fails_the_answer_is_right() {
     // A device that was lost is another afterwards; so is one with another limit.
     let mut limit = 17 * MIB;
     let mut failed = 0;
-    for strategy in STRATEGIES {
-        for (number, name) in SUBJECTS.into_iter().enumerate() {
-            let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
-            let expected = expected(sql).await;
-            for kind in KINDS {
-                let (mut place, mut fired, mut silent) = (1, 0, 0);
-                // Waits are not counted: a few faults in a row without an effect are the end.
-                while silent < 3 {
-                    limit += 1;
-                    let prefix_sum = Choice(Some(PrefixSumProcessor::ALL[number % 2]));
-                    let link_compression = Choice((number % 2 == 1).then_some(GpuLinkCompression::Cascaded));
-                    let device = Some(Device { prefix_sum, link_compression, ..Device::with(limit) });
-                    let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
-                    let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
-                    // Opening the device is not what is tested.
-                    rows_of_nothing(&session).await;
-                    emulated.configure(&format!("fail={kind}:{place}"));
-                    let case = format!("{name} by {strategy}, {kind} {place} failing");
-                    let before = calls(&emulated, kind);
-                    let run = run(&session, sql).await;
-                    let called = calls(&emulated, kind) - before;
-                    let report = run.report.device;
-                    let answer = run.answer.unwrap_or_else(|error| panic!("{case}: {error}"));
-                    assert_eq!(answer.difference(&expected), None, "{case}: {report:?}");
-                    assert_eq!(session.leftovers().await, None, "{case}");
-                    drop(session);
-                    // A failure goes unnoticed where only something that is nice to have fails.
-                    let is_noticed = !report.failures.is_empty() || !report.refusals.is_empty();
-                    let has_fired = is_noticed || called >= place;
-                    emulated.configure(&format!("fail={kind}:0"));
-                    let left = leftovers(&emulated);
-                    if kind == "device_lost" && has_fired {
-                        emulated.configure("reset=1;memory=67108864");
-                    } else {
-                        assert_eq!(left, None, "{case}");
-                    }
-                    if !has_fired && calls(&emulated, kind) > 0 {
-                        break;
-                    }
-                    silent = if has_fired { 0 } else { silent + 1 };
-                    fired += usize::from(has_fired);
-                    place += (place / 3).max(1);
+    let cases = STRATEGIES.into_iter().flat_map(|strategy| SUBJECTS.map(|name| (strategy, name)));
+    for (number, (strategy, name)) in share_of(cases.enumerate()) {
+        let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
+        let expected = expected(sql).await;
+        for kind in KINDS {
+            let (mut place, mut fired, mut silent) = (1, 0, 0);
+            // Waits are not counted: a few faults in a row without an effect are the end.
+            while silent < 3 {
+                limit += 1;
+                let prefix_sum = Choice(Some(PrefixSumProcessor::ALL[number % 2]));
+                let link_compression = Choice((number % 2 == 1).then_some(GpuLinkCompression::Cascaded));
+                let device = Some(Device { prefix_sum, link_compression, ..Device::with(limit) });
+                let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
+                let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+                // Opening the device is not what is tested.
+                rows_of_nothing(&session).await;
+                emulated.configure(&format!("fail={kind}:{place}"));
+                let case = format!("{name} by {strategy}, {kind} {place} failing");
+                let before = calls(&emulated, kind);
+                let run = run(&session, sql).await;
+                let called = calls(&emulated, kind) - before;
+                let report = run.report.device;
+                let answer = run.answer.unwrap_or_else(|error| panic!("{case}: {error}"));
+                assert_eq!(answer.difference(&expected), None, "{case}: {report:?}");
+                assert_eq!(session.leftovers().await, None, "{case}");
+                drop(session);
+                // A failure goes unnoticed where only something that is nice to have fails.
+                let is_noticed = !report.failures.is_empty() || !report.refusals.is_empty();
+                let has_fired = is_noticed || called >= place;
+                emulated.configure(&format!("fail={kind}:0"));
+                let left = leftovers(&emulated);
+                if kind == "device_lost" && has_fired {
+                    emulated.configure("reset=1;memory=67108864");
+                } else {
+                    assert_eq!(left, None, "{case}");
                 }
-                assert!(fired > 0, "{name} by {strategy}: no {kind} to fail");
-                failed += fired;
+                if !has_fired && calls(&emulated, kind) > 0 {
+                    break;
+                }
+                silent = if has_fired { 0 } else { silent + 1 };
+                fired += usize::from(has_fired);
+                place += (place / 3).max(1);
             }
+            assert!(fired > 0, "{name} by {strategy}: no {kind} to fail");
+            failed += fired;
         }
     }
     println!("{failed} failures, each with the right answer");

@@ -11,6 +11,7 @@ use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::harness::share::share_of;
 
 /// Every table has several pages.
 const SIZE: Size = Size { build: 300_000, probe: 40_000 };
@@ -191,41 +192,40 @@ async fn whatever_fails_on_any_of_them_the_answer_is_right() {
     // fails.
     let subjects =
         [(of("inner"), small, 3), (of("full"), small, 3), (QUERIES[1], Size { build: 100_000, probe: 4_000 }, 1)];
+    let kinds = ["allocation", "registration", "copy", "launch", "synchronisation", "device_lost"];
     // Devices that were lost are others afterwards; so are those with another limit.
     let mut limit = 17 * MIB;
     for (sql, size, fineness) in subjects {
         let expected = expected(size, sql).await;
-        for device in 0..2 {
-            for kind in ["allocation", "registration", "copy", "launch", "synchronisation", "device_lost"] {
-                let (mut place, mut fired, mut silent) = (1, 0, 0);
-                while silent < 2 {
-                    limit += 1;
-                    let settings = on_devices(2, limit);
-                    let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
-                    register(&session.ctx, size, 2).unwrap();
-                    rows_of_nothing(&session).await;
-                    emulated.configure(&format!("fail={kind}:{place}@{device}"));
-                    let run = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
-                    emulated.configure(&format!("fail={kind}:0"));
-                    let report = run.report.device;
-                    let case = format!("{sql}: {kind} {place} failing on device {device}: {report:?}");
-                    assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
-                    assert_eq!(session.leftovers().await, None, "{case}");
-                    drop(session);
-                    let has_fired = report.refusals.len() + report.failures.len() > 0;
-                    // A context gives back what a lost device had, unless cudarc leaves it open.
-                    let left = leftovers(&emulated);
-                    if kind == "device_lost" && left.is_some() {
-                        emulated.configure("reset=1");
-                    } else {
-                        assert_eq!(left, None, "{case}");
-                    }
-                    silent = if has_fired { 0 } else { silent + 1 };
-                    fired += usize::from(has_fired);
-                    place += (place / fineness).max(1);
+        for (device, kind) in share_of([0, 1].into_iter().flat_map(|device| kinds.map(|kind| (device, kind)))) {
+            let (mut place, mut fired, mut silent) = (1, 0, 0);
+            while silent < 2 {
+                limit += 1;
+                let settings = on_devices(2, limit);
+                let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+                register(&session.ctx, size, 2).unwrap();
+                rows_of_nothing(&session).await;
+                emulated.configure(&format!("fail={kind}:{place}@{device}"));
+                let run = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
+                emulated.configure(&format!("fail={kind}:0"));
+                let report = run.report.device;
+                let case = format!("{sql}: {kind} {place} failing on device {device}: {report:?}");
+                assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+                assert_eq!(session.leftovers().await, None, "{case}");
+                drop(session);
+                let has_fired = report.refusals.len() + report.failures.len() > 0;
+                // A context gives back what a lost device had, unless cudarc leaves it open.
+                let left = leftovers(&emulated);
+                if kind == "device_lost" && left.is_some() {
+                    emulated.configure("reset=1");
+                } else {
+                    assert_eq!(left, None, "{case}");
                 }
-                assert!(fired > 0 || kind == "registration", "{sql}: no {kind} to fail on device {device}");
+                silent = if has_fired { 0 } else { silent + 1 };
+                fired += usize::from(has_fired);
+                place += (place / fineness).max(1);
             }
+            assert!(fired > 0 || kind == "registration", "{sql}: no {kind} to fail on device {device}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken};
 use crate::harness::session::{Engine, Memory, Session, Settings};
+use crate::harness::share::share_of;
 
 /// Streams of the joins, and partitions of their tables.
 const PARTITIONS: usize = 2;
@@ -27,13 +28,14 @@ struct Subject {
 }
 
 impl Subject {
+    /// Every join type in every mode that it has, or this run's share of them.
     async fn all() -> Vec<Self> {
+        let modes = |(name, sql, can_be_partitioned)| {
+            [false, true].into_iter().take(1 + usize::from(can_be_partitioned)).map(move |mode| (name, sql, mode))
+        };
         let mut subjects = vec![];
-        for (name, sql, can_be_partitioned) in JOINS {
-            subjects.push(Self::new(name, sql, false).await);
-            if can_be_partitioned {
-                subjects.push(Self::new(name, sql, true).await);
-            }
+        for (name, sql, is_partitioned) in share_of(JOINS.into_iter().flat_map(modes)) {
+            subjects.push(Self::new(name, sql, is_partitioned).await);
         }
         subjects
     }

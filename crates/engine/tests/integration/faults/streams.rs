@@ -20,6 +20,7 @@ use crate::harness::fixture::{JOINS, Size, register_with, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::TIME_LIMIT;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::harness::share::share_of;
 use crate::test_gpu::TestGpu;
 
 const STREAMS: usize = 3;
@@ -83,17 +84,21 @@ impl Planned {
         }
     }
 
-    /// Every join type in every mode that it has, in ample memory and at the floor.
+    /// Every join type in every mode that it has, in ample memory and at the floor, or this run's share of them.
     async fn all() -> Vec<Self> {
-        let mut all = vec![];
+        let mut cases = vec![];
         for (number, (_, _, can_be_partitioned)) in JOINS.into_iter().enumerate() {
             for partitioned in [false, true] {
                 for floors in [None, Some(1)] {
                     if can_be_partitioned || !partitioned {
-                        all.push(Self::new(number, partitioned, floors).await);
+                        cases.push((number, partitioned, floors));
                     }
                 }
             }
+        }
+        let mut all = vec![];
+        for (number, partitioned, floors) in share_of(cases) {
+            all.push(Self::new(number, partitioned, floors).await);
         }
         all
     }
@@ -254,16 +259,15 @@ async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
     const MEMORY: usize = 32 << 20;
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={MEMORY}"));
-    for strategy in STRATEGIES {
-        for name in ["inner", "full", "left semi", "right anti"] {
-            let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
-            let settings =
-                Settings { strategy: strategy.into(), device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };
-            let mut planned = Planned::with_settings(join, settings, None, (Size::SPILLING, true)).await;
-            poll_in_any_order(&mut planned).await;
-            poll_one_alone(&mut planned).await;
-            drop_one_on_the_way(&mut planned).await;
-        }
+    let names = ["inner", "full", "left semi", "right anti"];
+    for (strategy, name) in share_of(STRATEGIES.into_iter().flat_map(|strategy| names.map(|name| (strategy, name)))) {
+        let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
+        let device = Some(Device::with(MEMORY));
+        let settings = Settings { strategy: strategy.into(), device, ..settings(STREAMS, false) };
+        let mut planned = Planned::with_settings(join, settings, None, (Size::SPILLING, true)).await;
+        poll_in_any_order(&mut planned).await;
+        poll_one_alone(&mut planned).await;
+        drop_one_on_the_way(&mut planned).await;
     }
     overspill::OverspillRuntime::of_process().release();
     assert_eq!(emulated.statistics().held(), [0; 9]);

@@ -8,3 +8,4 @@ pub mod resident_memory;
 pub mod rows;
 pub mod run;
 pub mod session;
+pub mod share;
