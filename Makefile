@@ -9,6 +9,7 @@ SEED ?= $(shell date +%s)
 KEYS ?= 67108864
 
 CARGO ?= cargo
+MPICC ?= mpicc
 PYTHON ?= python3
 DATA ?= data
 VENV ?= .venv
@@ -22,7 +23,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -31,6 +32,7 @@ help:
 	@echo "make check-kernels     the CUDA kernels under sanitizers, and their fatbin against their sources"
 	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
+	@echo "make mpi               the library that ranks of MPI jobs load, by this machine's mpicc; make test-mpi starts some"
 	@echo "make gpu-bundle        what scripts/gpu-session needs to check and measure a machine with a GPU"
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
@@ -124,6 +126,18 @@ test-kernels:
 
 kernels:
 	scripts/build-kernels
+
+# What ranks of MPI jobs load, beside each program that there is; it takes the mpicc of this machine.
+mpi:
+	@mkdir -p "$(TARGET_DIR)"
+	$(MPICC) -O2 -Wall -Wextra -Werror -shared -fPIC -o "$(TARGET_DIR)/liboverspill_mpi.so" crates/exchange/mpi/overspill_mpi.c
+	for folder in "$(TARGET_DIR)"/debug "$(TARGET_DIR)"/release; do \
+		if [ -d "$$folder" ]; then cp "$(TARGET_DIR)/liboverspill_mpi.so" "$$folder/"; fi; \
+	done
+
+# Shuffles among 1, 2, 3 and 8 processes. It takes mpirun.
+test-mpi: mpi
+	OVERSPILL_MPI_LIBRARY="$(abspath $(TARGET_DIR))/liboverspill_mpi.so" $(CARGO_TEST) --test mpi -- --nocapture
 
 # What scripts/gpu-session runs, stripped and packed: the machine that has the GPU needs its driver alone. The tests are of the dev
 # profile, whose assertions they are written for.

@@ -30,6 +30,9 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
+    /// MPI is not there, or fails.
+    #[error("{0}")]
+    Mpi(String),
     /// Ranks and nodes that cannot be.
     #[error("{0}")]
     Topology(String),

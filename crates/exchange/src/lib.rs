@@ -41,13 +41,15 @@
 //! ```text
 //!   shuffle ─┬▶ partition
 //!            └▶ all_to_all ─▶ transport ─▶ topology
+//!   gather ───────────────────────┘
 //! ```
 
 #![deny(missing_docs)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod all_to_all;
 mod error;
+mod gather;
 mod partition;
 mod rank;
 mod shuffle;
@@ -56,6 +58,7 @@ pub mod transport;
 
 pub use all_to_all::{Columns, ExchangeMetrics, Exchanged};
 pub use error::{Error, Result};
+pub use gather::all_gather;
 pub use rank::Rank;
 pub use shuffle::{Levels, Shuffle, ShuffleSpec};
 pub use topology::Topology;

@@ -110,15 +110,6 @@ impl Tables {
     }
 }
 
-/// The rows of batches, each with how often it is there.
-pub fn counted<'a>(batches: impl IntoIterator<Item = &'a RecordBatch>, schema: &SchemaRef) -> HashMap<OwnedRow, usize> {
-    let mut rows = HashMap::new();
-    for row in converted(batches, schema, 0..schema.fields().len()) {
-        *rows.entry(row.1).or_default() += 1;
-    }
-    rows
-}
-
 /// The rows of some columns, with whether one of them is null.
 pub fn converted<'a>(
     batches: impl IntoIterator<Item = &'a RecordBatch>,

@@ -1,15 +1,27 @@
 //! Joins of what ranks have after a shuffle are the join of all rows.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::row::OwnedRow;
 use overspill_exchange::transport::Network;
 use overspill_exchange::{Levels, ShuffleSpec, Topology};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::ranks::{ranks, shuffle_all};
-use crate::rows::{Tables, counted, joined};
+use crate::rows::{Tables, converted, joined};
+
+/// The rows of batches, each with how often it is there.
+fn counted<'a>(batches: impl IntoIterator<Item = &'a RecordBatch>, schema: &SchemaRef) -> HashMap<OwnedRow, usize> {
+    let mut rows = HashMap::new();
+    for row in converted(batches, schema, 0..schema.fields().len()) {
+        *rows.entry(row.1).or_default() += 1;
+    }
+    rows
+}
 
 fn cases() -> u64 {
     std::env::var("OVERSPILL_TEST_CASES").ok().map_or(150, |cases| cases.parse().unwrap())

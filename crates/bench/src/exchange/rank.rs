@@ -1,0 +1,155 @@
+//! One rank of the experiment. All ranks do the same, and tell each other what they have measured.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use datafusion::common::{Result, exec_datafusion_err};
+use futures::executor::block_on;
+use futures::{TryStreamExt, stream};
+use overspill_exchange::transport::{Endpoint, Job, JobId, MpiRank};
+use overspill_exchange::{Columns, ShuffleSpec, all_gather};
+
+use super::ExchangeArgs;
+use super::report::{Measured, Report};
+use super::way::{WAYS, Way};
+use crate::report::{failed, median, tell};
+
+/// A rank with its rows.
+pub struct RankRun {
+    endpoint: Arc<Endpoint>,
+    batches: Vec<RecordBatch>,
+    /// Jobs that it has begun.
+    jobs: u64,
+}
+
+impl RankRun {
+    pub fn new(endpoint: Arc<Endpoint>, batches: Vec<RecordBatch>) -> Self {
+        Self { endpoint, batches, jobs: 0 }
+    }
+
+    /// Shuffles the rows on each way, as often as is asked for. Every rank has the report of all.
+    pub fn run<'a>(mut self, args: &'a ExchangeArgs, mpi: Option<&MpiRank>) -> Result<Report<'a>> {
+        let ranks = self.endpoint.topology().ranks();
+        let own = self.batches.iter().map(|batch| [batch.num_rows(), batch.get_array_memory_size()]);
+        let own = own.fold([0, 0], |[rows, bytes], [more_rows, more_bytes]| [rows + more_rows, bytes + more_bytes]);
+        let all = self.gather(&own.map(|count| count as u64))?;
+        let [rows, bytes] = [0, 1].map(|place| all.iter().map(|words| words[place]).sum::<u64>());
+        let (mut copies, mut bounds, mut times) = (vec![], vec![], vec![vec![]; WAYS.len()]);
+        let mut sent = [[Columns::default(); 2]; WAYS.len()];
+        for run in 0..args.runs.get() {
+            copies.push(self.slowest(Self::copy)?);
+            if let Some(mpi) = mpi {
+                // As many from each rank to each, which MPI wants them all to say.
+                let part = bytes as usize / (ranks * ranks);
+                bounds.push(self.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?);
+            }
+            for (number, way) in WAYS.into_iter().enumerate() {
+                if self.endpoint.rank() == 0 {
+                    tell(&format!("run {}: {}", run + 1, way.name()));
+                }
+                let (seconds, columns) = self.shuffle(args, way, rows)?;
+                times[number].push(seconds);
+                sent[number] = columns;
+            }
+        }
+        let median = |times| median(times).unwrap_or(f64::NAN);
+        let measured = WAYS.into_iter().zip(times).zip(sent).map(|((way, times), [across, within])| Measured {
+            way,
+            seconds: median(times),
+            across,
+            within,
+        });
+        Ok(Report {
+            args,
+            is_mpi: mpi.is_some(),
+            ranks,
+            nodes: self.endpoint.topology().nodes(),
+            rows,
+            bytes,
+            copy: median(copies),
+            all_to_all: mpi.is_some().then(|| median(bounds)),
+            measured: measured.collect(),
+        })
+    }
+
+    fn job(&mut self) -> Job {
+        self.jobs += 1;
+        Job::begin(&self.endpoint, JobId(self.jobs))
+    }
+
+    /// The words of all ranks, after all have called this.
+    fn gather(&mut self, words: &[u64]) -> Result<Vec<Vec<u64>>> {
+        let message = Buffer::from_vec(words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+        let all = block_on(all_gather(&self.job(), 0, message)).map_err(failed)?;
+        let words =
+            |message: &Buffer| message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Ok(all.iter().map(words).collect())
+    }
+
+    /// The longest seconds of what all ranks begin together.
+    fn slowest(&mut self, run: impl FnOnce(&mut Self) -> Result<f64>) -> Result<f64> {
+        self.gather(&[])?;
+        let seconds = run(self)?;
+        let all = self.gather(&[seconds.to_bits()])?;
+        Ok(all.iter().map(|words| f64::from_bits(words[0])).fold(0.0, f64::max))
+    }
+
+    /// The seconds in which the rank copies its rows once.
+    fn copy(&mut self) -> Result<f64> {
+        let started = Instant::now();
+        std::hint::black_box(arrow::compute::concat_batches(&self.batches[0].schema(), &self.batches)?);
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Shuffles the rows. Returns the seconds until all ranks have theirs, and what all have sent across nodes and within.
+    fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
+        let mut words = vec![];
+        let seconds = self.slowest(|rank| {
+            let spec = ShuffleSpec {
+                number: 0,
+                schema: rank.batches[0].schema(),
+                keys: vec![0],
+                null_equal: false,
+                levels: way.levels,
+                is_compressed: way.is_compressed,
+                round_bytes: args.round as usize * 1_000_000,
+            };
+            let input = stream::iter(rank.batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
+            let started = Instant::now();
+            let shuffle = spec.start(&rank.job(), input).map_err(failed)?;
+            let rows = shuffle.output.try_fold(0, async |rows, batch: RecordBatch| Ok(rows + batch.num_rows() as u64));
+            // The receiver has a thread of its own, as an operator above would.
+            let (sent, rows) = std::thread::scope(|scope| {
+                let sending = scope.spawn(|| block_on(shuffle.driver));
+                let rows = block_on(rows);
+                (sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), rows)
+            });
+            sent.map_err(failed)?;
+            let seconds = started.elapsed().as_secs_f64();
+            words.push(rows.map_err(failed)?);
+            for level in shuffle.metrics.iter().map(|level| level.exchanged()) {
+                for columns in [level.across, level.within] {
+                    words.extend([columns.messages, columns.bytes, columns.sent_bytes]);
+                }
+            }
+            Ok(seconds)
+        })?;
+        let all = self.gather(&words)?;
+        let arrived: u64 = all.iter().map(|words| words[0]).sum();
+        if arrived != expected {
+            return Err(exec_datafusion_err!("{arrived} rows arrived of {expected}."));
+        }
+        let mut sent = [Columns::default(); 2];
+        for words in &all {
+            for (place, columns) in words[1..].chunks(3).enumerate() {
+                let sum = &mut sent[place % 2];
+                sum.messages += columns[0];
+                sum.bytes += columns[1];
+                sum.sent_bytes += columns[2];
+            }
+        }
+        Ok((seconds, sent))
+    }
+}

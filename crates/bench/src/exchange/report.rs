@@ -1,0 +1,89 @@
+//! The table of the experiment.
+
+use std::fmt::{self, Display, Formatter};
+
+use overspill_exchange::{Columns, Levels};
+use serde_json::{Value as Json, json};
+
+use super::ExchangeArgs;
+use super::way::Way;
+use crate::report::{size, value_name};
+
+/// What was measured of one way: of all ranks together.
+#[derive(Debug)]
+pub struct Measured {
+    pub way: Way,
+    pub seconds: f64,
+    pub across: Columns,
+    pub within: Columns,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Report<'a> {
+    pub args: &'a ExchangeArgs,
+    pub is_mpi: bool,
+    pub ranks: usize,
+    pub nodes: usize,
+    pub rows: u64,
+    pub bytes: u64,
+    /// Seconds in which all ranks copy their rows once.
+    pub copy: f64,
+    /// Seconds in which MPI brings as many bytes from each rank to each.
+    pub all_to_all: Option<f64>,
+    pub measured: Vec<Measured>,
+}
+
+impl Report<'_> {
+    pub fn json(&self) -> Json {
+        let columns = |columns: Columns| json!({ "messages": columns.messages, "bytes": columns.bytes, "sent_bytes": columns.sent_bytes });
+        let ways = self.measured.iter().map(|measured| {
+            json!({
+                "levels": if measured.way.levels == Levels::One { 1 } else { 2 },
+                "compressed": measured.way.is_compressed,
+                "seconds": measured.seconds,
+                "across": columns(measured.across),
+                "within": columns(measured.within),
+            })
+        });
+        json!({
+            "transport": if self.is_mpi { "mpi" } else { "in process" },
+            "ranks": self.ranks,
+            "nodes": self.nodes,
+            "rows_of": value_name(&self.args.rows),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "round_bytes": u64::from(self.args.round) * 1_000_000,
+            "network_bytes_per_second": self.args.network.map(|rate| rate.get() as f64 * 1e6),
+            "copy_seconds": self.copy,
+            "mpi_all_to_all_seconds": self.all_to_all,
+            "ways": ways.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Display for Report<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let rate = |seconds: f64| self.bytes as f64 / seconds / 1e9;
+        let place = if self.is_mpi { "by MPI" } else { "all in this process" };
+        writeln!(
+            f,
+            "{:.1} million rows, {}, among {} ranks on {} nodes, {place}.",
+            self.rows as f64 / 1e6,
+            size(self.bytes),
+            self.ranks,
+            self.nodes,
+        )?;
+        write!(f, "Copied once by all ranks: {:.2} GB/s.", rate(self.copy))?;
+        if let Some(seconds) = self.all_to_all {
+            write!(f, " MPI_Alltoallv of as many bytes: {:.2} GB/s.", rate(seconds))?;
+        }
+        writeln!(f, "\n\n{:<24} {:>8} {:>8} {:>24} {:>24}", "", "s", "GB/s", "across nodes", "within nodes")?;
+        for Measured { way, seconds, across, within } in &self.measured {
+            let cell = |columns: &Columns| format!("{} messages, {}", columns.messages, size(columns.sent_bytes));
+            let (name, across, within) = (way.name(), cell(across), cell(within));
+            writeln!(f, "{name:<24} {seconds:>8.3} {:>8.2} {across:>24} {within:>24}", rate(*seconds))?;
+        }
+        Ok(())
+    }
+}

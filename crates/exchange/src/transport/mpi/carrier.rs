@@ -1,0 +1,251 @@
+//! The thread of a rank that makes all calls of MPI.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use arrow::buffer::{Buffer, MutableBuffer};
+
+use super::header::{self, Head};
+use super::library::{Bytes, MOST_BYTES, Mpi, Request};
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+use crate::transport::endpoint::Endpoint;
+use crate::transport::frame::{Frame, FrameKind};
+
+/// Tags of messages with heads, and of what follows them.
+const HEAD: c_int = 1;
+const BODY: c_int = 2;
+
+/// How often the thread lets others run before it sleeps. Ranks may be more than processors.
+const TURNS: u32 = 50;
+
+/// How long it sleeps when there is nothing to do: the longer, the longer there was nothing. Frames that leave wake it.
+const LEAST_PAUSE: Duration = Duration::from_micros(20);
+const MOST_PAUSE: Duration = Duration::from_millis(1);
+
+/// The same while messages are on their way, which move only as MPI is called.
+const MOST_PAUSE_ON_THE_WAY: Duration = Duration::from_micros(100);
+
+/// What the thread is told.
+#[derive(Debug)]
+pub enum Command {
+    Send(Rank, Frame),
+    /// Exchange so many bytes with each rank by MPI's own means, and say how long it takes.
+    AllToAll(usize, Sender<Result<Duration>>),
+    /// Send what there is, and end once all ranks do.
+    End,
+}
+
+/// The endpoint, which is made after MPI has said how many ranks there are.
+pub type Delivery = Arc<OnceLock<Weak<Endpoint>>>;
+
+pub struct Carrier {
+    mpi: Mpi,
+    commands: Receiver<Command>,
+    delivery: Delivery,
+    sending: Vec<Request>,
+    /// For each rank, what it has sent and what is not delivered, in its order.
+    arriving: Vec<VecDeque<Arriving>>,
+    is_ending: bool,
+    barrier: Option<Request>,
+}
+
+/// A frame that is there but for some of its message.
+struct Arriving {
+    head: Head,
+    missing: VecDeque<Request>,
+    parts: Vec<MutableBuffer>,
+}
+
+impl Carrier {
+    pub fn new(mpi: Mpi, commands: Receiver<Command>, delivery: Delivery) -> Self {
+        let arriving = mpi.lowest_of_node.iter().map(|_| VecDeque::new()).collect();
+        Self { mpi, commands, delivery, sending: vec![], arriving, is_ending: false, barrier: None }
+    }
+
+    /// Until all ranks end. If MPI fails, so do all jobs.
+    pub fn run(mut self) -> Result<()> {
+        let ended = self.carry();
+        match &ended {
+            Ok(()) => self.mpi.end(),
+            Err(error) => {
+                if let Some(endpoint) = self.delivery.get().and_then(Weak::upgrade) {
+                    endpoint.lose(self.mpi.rank, &error.to_string());
+                }
+                ended
+            }
+        }
+    }
+
+    fn carry(&mut self) -> Result<()> {
+        let mut idle = 0_u32;
+        let mut pause = LEAST_PAUSE;
+        loop {
+            let has_done = self.take_commands()? | self.receive()? | self.finish_requests()?;
+            if self.has_ended()? {
+                return Ok(());
+            }
+            if has_done {
+                (idle, pause) = (0, LEAST_PAUSE);
+                continue;
+            }
+            idle += 1;
+            if idle < TURNS {
+                std::thread::yield_now();
+                continue;
+            }
+            let is_on_the_way = !self.sending.is_empty() || self.arriving.iter().any(|queue| !queue.is_empty());
+            let most = if is_on_the_way { MOST_PAUSE_ON_THE_WAY } else { MOST_PAUSE };
+            if self.is_ending {
+                std::thread::sleep(pause.min(most));
+            } else {
+                match self.commands.recv_timeout(pause.min(most)) {
+                    Ok(command) => self.take(command)?,
+                    Err(RecvTimeoutError::Timeout) => (),
+                    Err(RecvTimeoutError::Disconnected) => self.is_ending = true,
+                }
+            }
+            pause = (2 * pause).min(MOST_PAUSE);
+        }
+    }
+
+    fn take_commands(&mut self) -> Result<bool> {
+        let mut has_done = false;
+        while !self.is_ending {
+            match self.commands.try_recv() {
+                Ok(command) => self.take(command)?,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.is_ending = true,
+            }
+            has_done = true;
+        }
+        Ok(has_done)
+    }
+
+    fn take(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::Send(to, frame) if to == self.mpi.rank => self.deliver(to, frame),
+            Command::Send(to, frame) => {
+                let (head, body) = header::write(frame);
+                self.sending.push(self.mpi.send(head, to, HEAD)?);
+                if let Some(body) = body {
+                    for begin in (0..body.len()).step_by(MOST_BYTES) {
+                        let piece = body.slice_with_length(begin, MOST_BYTES.min(body.len() - begin));
+                        self.sending.push(self.mpi.send(piece, to, BODY)?);
+                    }
+                }
+            }
+            Command::AllToAll(bytes, answer) => {
+                let started = Instant::now();
+                let _ = answer.send(self.mpi.all_to_all(bytes).map(|()| started.elapsed()));
+            }
+            Command::End => self.is_ending = true,
+        }
+        Ok(())
+    }
+
+    /// Takes what has come.
+    fn receive(&mut self) -> Result<bool> {
+        let mut has_done = false;
+        while let Some((from, bytes)) = self.mpi.probe(HEAD)? {
+            has_done = true;
+            let mut request = self.mpi.receive(MutableBuffer::from_len_zeroed(bytes), from, HEAD)?;
+            // It is there, so this takes no time.
+            let head = loop {
+                match self.mpi.test(request)? {
+                    Ok(Bytes::Received(bytes)) => break Buffer::from(bytes),
+                    Ok(_) => return Err(Error::Mpi("a message has no bytes".to_owned())),
+                    Err(again) => request = again,
+                }
+            };
+            let head = header::read(&head, from)?;
+            let mut missing = VecDeque::new();
+            for begin in (0..head.missing).step_by(MOST_BYTES) {
+                let bytes = MutableBuffer::from_len_zeroed(MOST_BYTES.min(head.missing - begin));
+                missing.push_back(self.mpi.receive(bytes, from, BODY)?);
+            }
+            self.arriving[from].push_back(Arriving { head, missing, parts: vec![] });
+        }
+        Ok(has_done)
+    }
+
+    /// Looks which requests are done, and delivers what is complete.
+    fn finish_requests(&mut self) -> Result<bool> {
+        let before = self.sending.len();
+        for request in std::mem::take(&mut self.sending) {
+            if let Err(again) = self.mpi.test(request)? {
+                self.sending.push(again);
+            }
+        }
+        let mut has_done = self.sending.len() < before;
+        for from in 0..self.arriving.len() {
+            while let Some(mut first) = self.arriving[from].pop_front() {
+                if self.is_complete(&mut first)? {
+                    has_done = true;
+                    self.deliver(from, first.frame());
+                } else {
+                    self.arriving[from].push_front(first);
+                    break;
+                }
+            }
+        }
+        Ok(has_done)
+    }
+
+    fn is_complete(&self, arriving: &mut Arriving) -> Result<bool> {
+        while let Some(request) = arriving.missing.pop_front() {
+            match self.mpi.test(request)? {
+                Ok(Bytes::Received(bytes)) => arriving.parts.push(bytes),
+                Ok(_) => return Err(Error::Mpi("a message has no bytes".to_owned())),
+                Err(again) => {
+                    arriving.missing.push_front(again);
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn deliver(&self, from: Rank, frame: Frame) {
+        if let Some(endpoint) = self.delivery.get().and_then(Weak::upgrade) {
+            endpoint.deliver(from, frame);
+        }
+    }
+
+    /// Whether all ranks have sent all that they wanted to.
+    fn has_ended(&mut self) -> Result<bool> {
+        if !self.is_ending || !self.sending.is_empty() {
+            return Ok(false);
+        }
+        let barrier = match self.barrier.take() {
+            Some(barrier) => barrier,
+            None => self.mpi.barrier()?,
+        };
+        match self.mpi.test(barrier)? {
+            Ok(_) => Ok(true),
+            Err(again) => {
+                self.barrier = Some(again);
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Arriving {
+    fn frame(self) -> Frame {
+        let Self { head: Head { mut frame, missing }, parts, .. } = self;
+        if let FrameKind::Data(_, message) = &mut frame.kind
+            && missing > 0
+        {
+            let mut parts = parts.into_iter();
+            let mut bytes = parts.next().unwrap_or_default();
+            // Only messages of more than a gibibyte have several.
+            parts.for_each(|part| bytes.extend_from_slice(&part));
+            *message = bytes.into();
+        }
+        frame
+    }
+}

@@ -1,0 +1,222 @@
+//! The functions of `liboverspill_mpi.so`, which `make mpi` compiles of `crates/exchange/mpi/`.
+//!
+//! All unsafe code of this crate is here. The C functions are ours, and each says in its file what it does with what it is given.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::ptr::null_mut;
+
+use arrow::buffer::{Buffer, MutableBuffer};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+
+/// The version of the functions. It is `INTERFACE` of the C file.
+const INTERFACE: c_int = 1;
+
+/// The most bytes of one message: MPI counts them in an `int`.
+pub const MOST_BYTES: usize = 1 << 30;
+
+type Begin<T> = unsafe extern "C" fn(T, c_int, c_int, c_int, *mut *mut c_void) -> c_int;
+type AllToAll =
+    unsafe extern "C" fn(*const c_void, *const c_int, *const c_int, *mut c_void, *const c_int, *const c_int) -> c_int;
+
+/// MPI, which has been started. Only the thread that started it may use it, so it cannot be sent to another.
+#[derive(Debug)]
+pub struct Mpi {
+    send: Begin<*const c_void>,
+    receive: Begin<*mut c_void>,
+    probe: unsafe extern "C" fn(c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int,
+    test: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+    barrier: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    all_to_all: AllToAll,
+    error: unsafe extern "C" fn(c_int, *mut c_char, c_int),
+    end: unsafe extern "C" fn() -> c_int,
+    /// This rank, and for each rank the lowest one of its node.
+    pub rank: Rank,
+    pub lowest_of_node: Vec<usize>,
+    /// Neither `Send` nor `Sync`.
+    thread: std::marker::PhantomData<*mut ()>,
+    /// The functions above are its. It stays loaded, as MPI libraries leave threads and handlers behind.
+    _library: ManuallyDrop<Library>,
+}
+
+/// A message on its way, or a barrier. MPI reads or writes its bytes until it is done.
+#[derive(Debug)]
+pub struct Request {
+    request: *mut c_void,
+    bytes: Bytes,
+}
+
+/// The bytes of a request. They lie in the heap and are not moved with it.
+#[derive(Debug)]
+pub enum Bytes {
+    None,
+    Sent(Buffer),
+    Received(MutableBuffer),
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // MPI may still use the bytes, and there is no thread that could wait for it here: they are never given back. Requests
+        // are dropped before they are done only when the process ends.
+        match std::mem::replace(&mut self.bytes, Bytes::None) {
+            Bytes::None => (),
+            Bytes::Sent(bytes) => std::mem::forget(bytes),
+            Bytes::Received(bytes) => std::mem::forget(bytes),
+        }
+    }
+}
+
+impl Mpi {
+    /// Loads the library, and starts MPI on this thread.
+    ///
+    /// # Errors
+    /// If the library is not there or another version, or MPI does not start.
+    pub fn start(path: &Path) -> Result<Self> {
+        let failed = |what: String| {
+            Error::Mpi(format!("{what}. `make mpi` compiles {} with the mpicc of this machine", path.display()))
+        };
+        // SAFETY: the library is ours, or libmpi below it; loading them runs no code that relies on more than a process. A file of
+        // that name that somebody else has put there could run anything, as could any library that this program loads. Some MPI
+        // libraries load parts of themselves that look for the names of the others, hence RTLD_GLOBAL.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }
+            .map_err(|error| failed(format!("cannot load {}: {error}", path.display())))?;
+        /// A function of the library by its name.
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the C file has the function with the type that the field has. Its pointer is kept beside the library.
+                *unsafe { library.get($name) }
+                    .map_err(|error| failed(format!("{} is not of this version: {error}", path.display())))?
+            };
+        }
+        let interface: unsafe extern "C" fn() -> c_int = function!(b"overspill_mpi_interface");
+        // SAFETY: it takes nothing and returns a constant.
+        let found = unsafe { interface() };
+        if found != INTERFACE {
+            return Err(failed(format!("{} has version {found} and not {INTERFACE}", path.display())));
+        }
+        let start: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = function!(b"overspill_mpi_start");
+        let nodes: unsafe extern "C" fn(*mut c_int) -> c_int = function!(b"overspill_mpi_nodes");
+        let mut mpi = Self {
+            send: function!(b"overspill_mpi_send"),
+            receive: function!(b"overspill_mpi_receive"),
+            probe: function!(b"overspill_mpi_probe"),
+            test: function!(b"overspill_mpi_test"),
+            barrier: function!(b"overspill_mpi_barrier"),
+            all_to_all: function!(b"overspill_mpi_all_to_all"),
+            error: function!(b"overspill_mpi_error"),
+            end: function!(b"overspill_mpi_end"),
+            rank: 0,
+            lowest_of_node: vec![],
+            thread: std::marker::PhantomData,
+            _library: ManuallyDrop::new(library),
+        };
+        let (mut rank, mut ranks) = (0, 0);
+        // SAFETY: both are ours for the time of the call.
+        mpi.check("MPI does not start", unsafe { start(&mut rank, &mut ranks) })?;
+        let mut lowest: Vec<c_int> = vec![0; ranks.max(0) as usize];
+        // SAFETY: it writes a number for each rank.
+        mpi.check("MPI does not know its nodes", unsafe { nodes(lowest.as_mut_ptr()) })?;
+        mpi.rank = rank.max(0) as usize;
+        mpi.lowest_of_node = lowest.into_iter().map(|rank| rank.max(0) as usize).collect();
+        Ok(mpi)
+    }
+
+    /// Begins to send at most [`MOST_BYTES`].
+    pub fn send(&self, bytes: Buffer, to: Rank, tag: c_int) -> Result<Request> {
+        debug_assert!(bytes.len() <= MOST_BYTES);
+        let mut request = null_mut();
+        // SAFETY: the request keeps the bytes until it is done, and a Buffer is not changed while it is kept.
+        let code = unsafe { (self.send)(bytes.as_ptr().cast(), bytes.len() as c_int, to as c_int, tag, &mut request) };
+        self.check("a message cannot be sent", code)?;
+        Ok(Request { request, bytes: Bytes::Sent(bytes) })
+    }
+
+    /// Begins to receive as many bytes as the buffer has, at most [`MOST_BYTES`].
+    pub fn receive(&self, mut bytes: MutableBuffer, from: Rank, tag: c_int) -> Result<Request> {
+        debug_assert!(bytes.len() <= MOST_BYTES);
+        let mut request = null_mut();
+        // SAFETY: the request keeps the bytes until it is done, and nobody else has them. They are initialized.
+        let code = unsafe {
+            (self.receive)(bytes.as_mut_ptr().cast(), bytes.len() as c_int, from as c_int, tag, &mut request)
+        };
+        self.check("a message cannot be received", code)?;
+        Ok(Request { request, bytes: Bytes::Received(bytes) })
+    }
+
+    /// The rank and the bytes of a message with a tag that has come.
+    pub fn probe(&self, tag: c_int) -> Result<Option<(Rank, usize)>> {
+        let (mut is_there, mut from, mut count) = (0, 0, 0);
+        // SAFETY: all are ours for the time of the call.
+        self.check("MPI fails", unsafe { (self.probe)(tag, &mut is_there, &mut from, &mut count) })?;
+        Ok((is_there != 0).then_some((from.max(0) as usize, count.max(0) as usize)))
+    }
+
+    /// The bytes of a request if it is done, or the request again.
+    pub fn test(&self, mut request: Request) -> Result<std::result::Result<Bytes, Request>> {
+        let mut is_done = 0;
+        // SAFETY: the request was begun and is not done; afterwards nobody has it. If it fails, its bytes are never given back.
+        self.check("a message does not arrive", unsafe { (self.test)(request.request, &mut is_done) })?;
+        if is_done == 0 {
+            return Ok(Err(request));
+        }
+        Ok(Ok(std::mem::replace(&mut request.bytes, Bytes::None)))
+    }
+
+    /// Begins to wait until all ranks do.
+    pub fn barrier(&self) -> Result<Request> {
+        let mut request = null_mut();
+        // SAFETY: the pointer is ours for the time of the call.
+        self.check("ranks cannot wait for each other", unsafe { (self.barrier)(&mut request) })?;
+        Ok(Request { request, bytes: Bytes::None })
+    }
+
+    /// Exchanges `bytes` with each rank, for comparison. It takes all calls of MPI until it is done.
+    pub fn all_to_all(&self, bytes: usize) -> Result<()> {
+        let ranks = self.lowest_of_node.len();
+        if ranks * bytes > MOST_BYTES {
+            return Err(Error::Mpi(format!("{ranks} ranks cannot exchange {bytes} bytes each at once")));
+        }
+        let counts = vec![bytes as c_int; ranks];
+        let starts: Vec<c_int> = (0..ranks).map(|rank| (rank * bytes) as c_int).collect();
+        let (sent, mut received) = (vec![1_u8; ranks * bytes], vec![0_u8; ranks * bytes]);
+        // SAFETY: both buffers have a part for each rank, where and as large as the counts say; MPI is done with them when it returns.
+        let code = unsafe {
+            (self.all_to_all)(
+                sent.as_ptr().cast(),
+                counts.as_ptr(),
+                starts.as_ptr(),
+                received.as_mut_ptr().cast(),
+                counts.as_ptr(),
+                starts.as_ptr(),
+            )
+        };
+        self.check("MPI_Alltoallv fails", code)?;
+        std::hint::black_box(received);
+        Ok(())
+    }
+
+    /// Ends MPI. All ranks do.
+    pub fn end(self) -> Result<()> {
+        // SAFETY: no request is left, as they borrow nothing but are done or were given up with the process.
+        self.check("MPI does not end", unsafe { (self.end)() })
+    }
+
+    fn check(&self, what: &str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut text = [0; 1024];
+        // SAFETY: it writes at most as many bytes as the array has, and a zero behind the last.
+        let words = unsafe {
+            (self.error)(code, text.as_mut_ptr(), text.len() as c_int);
+            CStr::from_ptr(text.as_ptr())
+        };
+        Err(Error::Mpi(format!("{what}: {}", words.to_string_lossy())))
+    }
+}

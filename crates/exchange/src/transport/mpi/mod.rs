@@ -1,0 +1,132 @@
+//! Ranks of an MPI job, each a process.
+//!
+//! MPI libraries differ in their binary interfaces, so a C file of a dozen functions, which `make mpi` compiles on the cluster, is loaded
+//! when it is asked for. Programs are built without MPI.
+
+mod carrier;
+mod header;
+mod library;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use self::carrier::{Carrier, Command, Delivery};
+use self::library::Mpi;
+use super::endpoint::{Endpoint, Wire};
+use super::frame::Frame;
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+use crate::topology::Topology;
+
+/// Variables that launchers of MPI jobs set for each process: Open MPI, those with PMI, and Slurm with PMIx.
+const SET_BY_LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"];
+
+/// Whether this process was started as a rank of an MPI job.
+pub fn is_rank_of_mpi() -> bool {
+    SET_BY_LAUNCHERS.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// This process as a rank of an MPI job.
+#[derive(Debug)]
+pub struct MpiRank {
+    endpoint: Arc<Endpoint>,
+    commands: Sender<Command>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl MpiRank {
+    /// Starts MPI by the library at `path`. Ranks that share memory are on one node, unless `ranks_per_node` says otherwise. Call it once in
+    /// a process.
+    ///
+    /// # Errors
+    /// If there is no such library, or MPI does not start.
+    pub fn start(path: &Path, ranks_per_node: Option<NonZeroUsize>) -> Result<Self> {
+        let (commands, taken) = mpsc::channel();
+        let (started, ranks) = mpsc::channel();
+        let delivery = Delivery::default();
+        let (path, thread_delivery) = (path.to_owned(), Arc::clone(&delivery));
+        let thread = std::thread::Builder::new().name("overspill-mpi".to_owned()).spawn(move || {
+            let mpi = match Mpi::start(&path) {
+                Ok(mpi) => mpi,
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return Ok(());
+                }
+            };
+            let _ = started.send(Ok((mpi.rank, mpi.lowest_of_node.clone())));
+            Carrier::new(mpi, taken, thread_delivery).run()
+        });
+        let thread = thread.map_err(|error| Error::Mpi(format!("no thread for MPI: {error}")))?;
+        let (rank, lowest) = ranks.recv().map_err(|_| Error::Mpi("MPI has stopped".to_owned()))??;
+        let topology = match ranks_per_node {
+            Some(ranks_per_node) => Topology::of_nodes(lowest.len(), ranks_per_node.get())?,
+            None => Topology::new(&nodes(&lowest))?,
+        };
+        let wire = Box::new(Queue(commands.clone()));
+        let endpoint = Arc::new(Endpoint::new(rank, Arc::new(topology), wire));
+        let _ = delivery.set(Arc::downgrade(&endpoint));
+        Ok(Self { endpoint, commands, thread })
+    }
+
+    /// The rank's part in all jobs.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// The time in which MPI's own `MPI_Alltoallv` brings so many bytes from each rank to each, if all call this at once: the bound of an exchange.
+    ///
+    /// # Errors
+    /// If MPI fails, or all bytes are more than a message may have.
+    pub fn all_to_all(&self, bytes: usize) -> Result<Duration> {
+        let (answer, answered) = mpsc::channel();
+        let _ = self.commands.send(Command::AllToAll(bytes, answer));
+        answered.recv().map_err(|_| Error::Mpi("MPI has stopped".to_owned()))?
+    }
+
+    /// Ends MPI, once all ranks do. The process cannot start it again.
+    ///
+    /// # Errors
+    /// If MPI has failed.
+    pub fn end(self) -> Result<()> {
+        let _ = self.commands.send(Command::End);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Numbers for nodes, which MPI tells by their lowest ranks.
+fn nodes(lowest: &[Rank]) -> Vec<usize> {
+    let mut all = lowest.to_vec();
+    all.sort_unstable();
+    all.dedup();
+    lowest.iter().map(|lowest| all.partition_point(|other| other < lowest)).collect()
+}
+
+#[derive(Debug)]
+struct Queue(Sender<Command>);
+
+impl Wire for Queue {
+    fn send(&self, to: Rank, frame: Frame) {
+        // Without its thread the rank has been told that it is lost.
+        let _ = self.0.send(Command::Send(to, frame));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_numbered_without_gaps() {
+        assert_eq!(nodes(&[0, 0, 2, 2, 0, 5]), [0, 0, 1, 1, 0, 2]);
+    }
+
+    #[test]
+    fn a_library_that_is_missing_is_named() {
+        let error = MpiRank::start(Path::new("/nowhere/liboverspill_mpi.so"), None).unwrap_err().to_string();
+        assert!(error.contains("cannot load /nowhere/liboverspill_mpi.so") && error.contains("make mpi"), "{error}");
+    }
+}
