@@ -131,8 +131,8 @@ kernels:
 mpi:
 	@mkdir -p "$(TARGET_DIR)"
 	$(MPICC) -O2 -Wall -Wextra -Werror -shared -fPIC -o "$(TARGET_DIR)/liboverspill_mpi.so" crates/exchange/mpi/overspill_mpi.c
-	for folder in "$(TARGET_DIR)"/debug "$(TARGET_DIR)"/release; do \
-		if [ -d "$$folder" ]; then cp "$(TARGET_DIR)/liboverspill_mpi.so" "$$folder/"; fi; \
+	for profile in debug release; do \
+		mkdir -p "$(TARGET_DIR)/$$profile" && cp "$(TARGET_DIR)/liboverspill_mpi.so" "$(TARGET_DIR)/$$profile/"; \
 	done
 
 # Shuffles among 1, 2, 3 and 8 processes. It takes mpirun.

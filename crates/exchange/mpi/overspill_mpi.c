@@ -4,10 +4,6 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-#ifdef OPEN_MPI
-#include <mpi-ext.h>
-#endif
-
 /* Rises when a function changes; Rust refuses another. */
 #define INTERFACE 1
 
@@ -42,15 +38,6 @@ int overspill_mpi_nodes(int *lowest) {
     return MPI_Allgather(&first, 1, MPI_INT, lowest, 1, MPI_INT, world);
 }
 
-/* Whether messages may lie in GPU memory. */
-int overspill_mpi_knows_gpus(void) {
-#if defined(MPIX_CUDA_AWARE_SUPPORT) && MPIX_CUDA_AWARE_SUPPORT
-    return MPIX_Query_cuda_support();
-#else
-    return 0;
-#endif
-}
-
 static MPI_Request *new_request(void) { return malloc(sizeof(MPI_Request)); }
 
 static int started(int code, MPI_Request *request, void **out) {
@@ -62,11 +49,11 @@ static int started(int code, MPI_Request *request, void **out) {
     return MPI_SUCCESS;
 }
 
-/* Begins to send. The bytes stay until the request is done. */
+/* Begins to send. The bytes stay until the request is done, which it is when the other rank has begun to receive them. */
 int overspill_mpi_send(const void *bytes, int count, int to, int tag, void **out) {
     MPI_Request *request = new_request();
     if (!request) return MPI_ERR_NO_MEM;
-    return started(MPI_Isend(bytes, count, MPI_BYTE, to, tag, world, request), request, out);
+    return started(MPI_Issend(bytes, count, MPI_BYTE, to, tag, world, request), request, out);
 }
 
 /* Begins to receive. The bytes stay until the request is done. */
@@ -113,10 +100,8 @@ void overspill_mpi_error(int code, char *text, int size) {
     if (size > 0) text[i] = 0;
 }
 
+/* Ends MPI on all ranks. */
 int overspill_mpi_end(void) {
     MPI_Comm_free(&world);
     return MPI_Finalize();
 }
-
-/* Ends all ranks. */
-void overspill_mpi_abort(int status) { MPI_Abort(MPI_COMM_WORLD, status); }

@@ -33,9 +33,9 @@ pub enum Error {
     /// MPI is not there, or fails.
     #[error("{0}")]
     Mpi(String),
-    /// Ranks and nodes that cannot be.
+    /// Ranks, nodes or keys that cannot be.
     #[error("{0}")]
-    Topology(String),
+    Invalid(String),
     /// Rows cannot be compressed, or have changed on their way.
     #[error(transparent)]
     Codec(#[from] overspill_codec::Error),

@@ -8,12 +8,16 @@ use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::transport::{Job, Receiver, Sender, StreamNumber};
 
+/// Sets gathers apart from other streams of their numbers.
+const GATHER: StreamNumber = 1 << 63;
+
 /// Gives each rank the messages of all ranks, in the order of the ranks. It ends only after all have called it, so it is a barrier too. `P`
-/// ranks send `P(P-1)` messages.
+/// ranks send `P(P-1)` messages. Gathers of a job have numbers of their own, below 2^63.
 ///
 /// # Errors
 /// If a rank has failed.
 pub async fn all_gather(job: &Job, number: StreamNumber, message: Buffer) -> Result<Vec<Buffer>> {
+    let number = number | GATHER;
     let (here, ranks) = (job.endpoint().rank(), job.endpoint().topology().ranks());
     let sending = (0..ranks).filter(|rank| *rank != here).map(|rank| {
         let mut sender = Sender::open(job, rank, number);

@@ -28,7 +28,7 @@ pub enum Levels {
     Two,
 }
 
-/// What is shuffled, and how. It must be the same on all ranks.
+/// What is shuffled, and how. It must be the same on all ranks: with other levels they wait for each other.
 #[derive(Debug, Clone)]
 pub struct ShuffleSpec {
     /// The number of the shuffle in its job.
@@ -43,7 +43,8 @@ pub struct ShuffleSpec {
     pub levels: Levels,
     /// Whether columns are compressed between nodes.
     pub is_compressed: bool,
-    /// The bytes that a rank sends in a round, about. A rank has some six times as many in memory for each level.
+    /// The bytes that a rank sends in a round, if rows are about as large as the average. A rank has some six times as many in memory for
+    /// each level.
     pub round_bytes: usize,
 }
 
@@ -67,6 +68,14 @@ impl ShuffleSpec {
         job: &Job,
         input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
     ) -> Result<Shuffle> {
+        self.begin(job, input).map_err(|error| failure(job, error))
+    }
+
+    fn begin<E: Display + Send + 'static>(
+        self,
+        job: &Job,
+        input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
+    ) -> Result<Shuffle> {
         let (here, topology) = (job.endpoint().rank(), job.endpoint().topology().clone());
         let everyone: Vec<Rank> = (0..topology.ranks()).collect();
         let failing = job.clone();
@@ -75,7 +84,7 @@ impl ShuffleSpec {
             Levels::One => {
                 let level = self.level(job, 0, everyone.clone(), everyone, here)?;
                 let metrics = vec![level.incoming.metrics().clone()];
-                (send_all(input, level.sending).boxed(), level.incoming, metrics)
+                (level.sending.run(job.clone(), input).boxed(), level.incoming, metrics)
             }
             Levels::Two => {
                 let to = topology.rail(here);
@@ -85,15 +94,21 @@ impl ShuffleSpec {
                 let place = neighbours.iter().position(|rank| *rank == here).unwrap_or(0);
                 let within = self.level(job, 1, neighbours.clone(), neighbours, place)?;
                 let metrics = [&across, &within].map(|level| level.incoming.metrics().clone()).to_vec();
-                let first = send_all(input, across.sending);
-                let second = send_all(across.incoming.into_stream(), within.sending);
+                let first = across.sending.run(job.clone(), input);
+                let second = within.sending.run(job.clone(), across.incoming.into_stream());
                 (try_join(first, second).map_ok(|_| ()).boxed(), within.incoming, metrics)
             }
         };
-        let (driving, receiving) = (job.clone(), job.clone());
-        let driver = driver.map_err(move |error| failure(&driving, error)).boxed();
+        let receiving = job.clone();
         let output = incoming.into_stream().map_err(move |error| failure(&receiving, error)).boxed();
         Ok(Shuffle { driver, output, metrics })
+    }
+
+    /// What ranks must agree on, so that equal keys meet.
+    fn description(&self) -> String {
+        let columns = self.schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+        let nulls = if self.null_equal { ", nulls equal" } else { "" };
+        format!("the columns ({}) and the keys {:?}{nulls}", columns.collect::<Vec<_>>().join(", "), self.keys)
     }
 
     fn level(&self, job: &Job, number: usize, to: Vec<Rank>, from: Vec<Rank>, home: usize) -> Result<Level> {
@@ -111,6 +126,7 @@ impl ShuffleSpec {
             to,
             from,
             schema: self.schema.clone(),
+            description: self.description().into(),
             piece_bytes,
             is_compressed: self.is_compressed,
         };
@@ -130,28 +146,38 @@ struct Sending {
     piece_bytes: usize,
 }
 
-/// Partitions all rows and sends them, in rounds. A round ends when the rows for one rank are as many as each rank has room for, so
-/// that a key that most rows have makes rounds small and not memory large.
-async fn send_all(input: impl Stream<Item = Result<RecordBatch>>, sending: Sending) -> Result<()> {
-    let Sending { mut partitioner, mut outgoing, piece_bytes } = sending;
-    let mut input = std::pin::pin!(input);
-    'rows: while let Some(batch) = input.next().await.transpose()? {
-        let most = (piece_bytes / row_bytes(&batch).max(1)).max(1);
-        for start in (0..batch.num_rows()).step_by(most) {
-            partitioner.push(batch.slice(start, most.min(batch.num_rows() - start)))?;
-            if partitioner.largest() >= piece_bytes {
-                outgoing.send(partitioner.take()?).await?;
-                if outgoing.is_unwanted() {
-                    break 'rows;
+impl Sending {
+    /// Sends all rows, and says their end or why there are no more.
+    async fn run(mut self, job: Job, input: impl Stream<Item = Result<RecordBatch>>) -> Result<()> {
+        if let Err(error) = self.send_all(input).await {
+            // The job fails before the streams are gone, so that ranks learn why.
+            return Err(failure(&job, error));
+        }
+        self.outgoing.end().await;
+        Ok(())
+    }
+
+    /// Partitions all rows and sends them, in rounds. A round ends when the rows for one rank are as many as each rank has room for, so
+    /// that a key that most rows have makes rounds small and not memory large.
+    async fn send_all(&mut self, input: impl Stream<Item = Result<RecordBatch>>) -> Result<()> {
+        let mut input = std::pin::pin!(input);
+        while let Some(batch) = input.next().await.transpose()? {
+            let most = (self.piece_bytes / row_bytes(&batch).max(1)).max(1);
+            for start in (0..batch.num_rows()).step_by(most) {
+                self.partitioner.push(batch.slice(start, most.min(batch.num_rows() - start)))?;
+                if self.partitioner.largest() >= self.piece_bytes {
+                    self.outgoing.send(self.partitioner.take()?).await?;
+                    if self.outgoing.is_unwanted() {
+                        return Ok(());
+                    }
                 }
             }
         }
+        if !self.partitioner.is_empty() {
+            self.outgoing.send(self.partitioner.take()?).await?;
+        }
+        Ok(())
     }
-    if !partitioner.is_empty() {
-        outgoing.send(partitioner.take()?).await?;
-    }
-    outgoing.end();
-    Ok(())
 }
 
 /// The failure of the job, which other ranks learn.

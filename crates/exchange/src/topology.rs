@@ -22,7 +22,7 @@ impl Topology {
     pub fn new(node_of: &[usize]) -> Result<Self> {
         let count = node_of.iter().max().map_or(0, |last| last + 1);
         if count > node_of.len() {
-            return Err(Error::Topology(format!("{} ranks cannot be on {count} nodes", node_of.len())));
+            return Err(Error::Invalid(format!("{} ranks cannot be on {count} nodes", node_of.len())));
         }
         let mut nodes = vec![vec![]; count];
         let mut places = Vec::with_capacity(node_of.len());
@@ -31,10 +31,10 @@ impl Topology {
             nodes[*node].push(rank);
         }
         if let Some(empty) = nodes.iter().position(Vec::is_empty) {
-            return Err(Error::Topology(format!("node {empty} has no rank")));
+            return Err(Error::Invalid(format!("node {empty} has no rank")));
         }
         if nodes.is_empty() {
-            return Err(Error::Topology("there are no ranks".to_owned()));
+            return Err(Error::Invalid("there are no ranks".to_owned()));
         }
         Ok(Self { nodes, places })
     }
@@ -45,7 +45,7 @@ impl Topology {
     /// If one of the two is 0.
     pub fn of_nodes(ranks: usize, ranks_per_node: usize) -> Result<Self> {
         if ranks_per_node == 0 {
-            return Err(Error::Topology("a node needs at least one rank".to_owned()));
+            return Err(Error::Invalid("a node needs at least one rank".to_owned()));
         }
         Self::new(&(0..ranks).map(|rank| rank / ranks_per_node).collect::<Vec<_>>())
     }

@@ -112,6 +112,11 @@ fn run_threads(args: &ExchangeArgs) -> Result<Report<'_>> {
 
 /// Runs this rank of an MPI job. The first has the report.
 fn run_mpi(args: &ExchangeArgs) -> Result<Option<Report<'_>>> {
+    if args.network.is_some() {
+        return exec_err!(
+            "--network slows threads of this process, and these are ranks of an MPI job: give --ranks, or leave it out."
+        );
+    }
     let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name(MPI_LIBRARY));
     let library = args.mpi_library.clone().map_or_else(beside, Ok).map_err(failed)?;
     let mpi = MpiRank::start(&library, args.ranks_per_node).map_err(failed)?;

@@ -1,5 +1,6 @@
 //! One rank of the experiment. All ranks do the same, and tell each other what they have measured.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use datafusion::common::{Result, exec_datafusion_err};
 use futures::executor::block_on;
+use futures::future::{Either, select};
 use futures::{TryStreamExt, stream};
 use overspill_exchange::transport::{Endpoint, Job, JobId, MpiRank};
 use overspill_exchange::{Columns, ShuffleSpec, all_gather};
@@ -16,21 +18,31 @@ use super::report::{Measured, Report};
 use super::way::{WAYS, Way};
 use crate::report::{failed, median, tell};
 
+/// The most bytes that a rank exchanges by `MPI_Alltoallv` at once.
+const MOST_BYTES: usize = 1 << 30;
+
 /// A rank with its rows.
 pub struct RankRun {
     endpoint: Arc<Endpoint>,
     batches: Vec<RecordBatch>,
+    /// Fails if a rank does, and is there until the rank has its report.
+    whole: Job,
     /// Jobs that it has begun.
     jobs: u64,
 }
 
 impl RankRun {
     pub fn new(endpoint: Arc<Endpoint>, batches: Vec<RecordBatch>) -> Self {
-        Self { endpoint, batches, jobs: 0 }
+        let whole = Job::begin(&endpoint, JobId(0));
+        Self { endpoint, batches, whole, jobs: 1 }
     }
 
     /// Shuffles the rows on each way, as often as is asked for. Every rank has the report of all.
     pub fn run<'a>(mut self, args: &'a ExchangeArgs, mpi: Option<&MpiRank>) -> Result<Report<'a>> {
+        self.measure(args, mpi).inspect_err(|error| drop(self.whole.fail(&error.to_string())))
+    }
+
+    fn measure<'a>(&mut self, args: &'a ExchangeArgs, mpi: Option<&MpiRank>) -> Result<Report<'a>> {
         let ranks = self.endpoint.topology().ranks();
         let own = self.batches.iter().map(|batch| [batch.num_rows(), batch.get_array_memory_size()]);
         let own = own.fold([0, 0], |[rows, bytes], [more_rows, more_bytes]| [rows + more_rows, bytes + more_bytes]);
@@ -41,9 +53,11 @@ impl RankRun {
         for run in 0..args.runs.get() {
             copies.push(self.slowest(Self::copy)?);
             if let Some(mpi) = mpi {
-                // As many from each rank to each, which MPI wants them all to say.
-                let part = bytes as usize / (ranks * ranks);
-                bounds.push(self.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?);
+                // As many from each rank to each, which MPI wants them all to say, and not more than it can count.
+                let part = (bytes as usize / (ranks * ranks)).min(MOST_BYTES / ranks);
+                let share = (part * ranks * ranks) as f64 / bytes as f64;
+                let seconds = self.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?;
+                bounds.push(seconds / share);
             }
             for (number, way) in WAYS.into_iter().enumerate() {
                 if self.endpoint.rank() == 0 {
@@ -76,13 +90,18 @@ impl RankRun {
 
     fn job(&mut self) -> Job {
         self.jobs += 1;
-        Job::begin(&self.endpoint, JobId(self.jobs))
+        Job::begin(&self.endpoint, JobId(self.jobs - 1))
     }
 
     /// The words of all ranks, after all have called this.
     fn gather(&mut self, words: &[u64]) -> Result<Vec<Vec<u64>>> {
         let message = Buffer::from_vec(words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
-        let all = block_on(all_gather(&self.job(), 0, message)).map_err(failed)?;
+        let job = self.job();
+        let (gathering, failing) = (pin!(all_gather(&job, 0, message)), pin!(self.whole.failed()));
+        let all = match block_on(select(gathering, failing)) {
+            Either::Left((all, _)) => all.map_err(failed)?,
+            Either::Right((error, _)) => return Err(failed(error)),
+        };
         let words =
             |message: &Buffer| message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         Ok(all.iter().map(words).collect())

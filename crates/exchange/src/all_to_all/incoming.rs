@@ -1,10 +1,11 @@
 //! What a rank receives.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use arrow::datatypes::SchemaRef;
 use futures::channel::mpsc;
 use futures::stream::{self, BoxStream, ReadyChunks, SelectAll};
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -21,6 +22,8 @@ pub struct Incoming {
     /// What each rank sends, a round at a time. Those that are there are taken together.
     parts: ReadyChunks<SelectAll<BoxStream<'static, Result<Part>>>>,
     table: Table,
+    /// Rows that were put together and not handed out.
+    ready: VecDeque<RecordBatch>,
     metrics: ExchangeMetrics,
 }
 
@@ -28,20 +31,26 @@ impl Incoming {
     pub(super) fn new(
         job: &Job,
         exchange: &AllToAll,
-        kept: mpsc::Receiver<RecordBatch>,
+        kept: mpsc::Receiver<Option<RecordBatch>>,
         metrics: ExchangeMetrics,
     ) -> Self {
         let here = job.endpoint().rank();
         let window = exchange.piece_bytes.saturating_mul(WINDOW_ROUNDS);
         let peers = exchange.from.iter().filter(|rank| **rank != here).map(|rank| {
             let receiver = Receiver::open(job, *rank, exchange.number, window);
-            let peer = Peer { receiver, schema: exchange.schema.clone(), has_greeted: false };
+            let columns = exchange.schema.fields().len();
+            let peer = Peer { receiver, description: exchange.description.clone(), columns, has_greeted: false };
             let pieces = stream::try_unfold(peer, async |mut peer| Ok(peer.round().await?.map(|piece| (piece, peer))));
             pieces.map_ok(Part::Received).boxed()
         });
-        let own = exchange.from.contains(&here).then(|| kept.map(|kept| Ok(Part::Kept(kept))).boxed());
+        let own = exchange.from.contains(&here).then(|| own_parts(job.clone(), kept).boxed());
         let parts = stream::select_all(peers.chain(own));
-        Self { parts: parts.ready_chunks(exchange.from.len().max(1)), table: Table::new(&exchange.schema), metrics }
+        Self {
+            parts: parts.ready_chunks(exchange.from.len().max(1)),
+            table: Table::new(&exchange.schema),
+            ready: VecDeque::new(),
+            metrics,
+        }
     }
 
     /// What was exchanged so far.
@@ -56,6 +65,9 @@ impl Incoming {
     /// If a rank has failed, or sends what it should not.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(Some(batch));
+            }
             let waiting = Instant::now();
             let parts = self.parts.next().await;
             self.metrics.waited_to_receive(waiting.elapsed());
@@ -65,7 +77,7 @@ impl Incoming {
             if !parts.is_empty() {
                 let received = parts.iter().filter(|part| matches!(part, Part::Received(_))).map(Part::rows);
                 self.metrics.received(received.sum());
-                return self.table.put_together(parts).map(Some);
+                self.ready = self.table.put_together(&parts)?.into();
             }
         }
     }
@@ -76,9 +88,19 @@ impl Incoming {
     }
 }
 
+/// What the rank keeps. Its end is said, too: a sender that is just gone has failed.
+fn own_parts(job: Job, kept: mpsc::Receiver<Option<RecordBatch>>) -> impl Stream<Item = Result<Part>> {
+    stream::try_unfold((job, kept), async |(job, mut kept)| match kept.next().await {
+        Some(Some(batch)) => Ok(Some((Part::Kept(batch), (job, kept)))),
+        Some(None) => Ok(None),
+        None => Err(job.failure().unwrap_or_else(|| Error::Abandoned(job.endpoint().rank()))),
+    })
+}
+
 struct Peer {
     receiver: Receiver,
-    schema: SchemaRef,
+    description: Arc<str>,
+    columns: usize,
     has_greeted: bool,
 }
 
@@ -88,11 +110,11 @@ impl Peer {
         let rank = self.receiver.from();
         if !self.has_greeted {
             let Some(greeting) = self.receiver.next().await.transpose()? else { return Ok(None) };
-            check_greeting(&greeting, &self.schema, rank)?;
+            check_greeting(&greeting, &self.description, rank)?;
             self.has_greeted = true;
         }
         let Some(sizes) = self.receiver.next().await.transpose()? else { return Ok(None) };
-        let sizes = Sizes::read(&sizes, self.schema.fields().len(), rank)?;
+        let sizes = Sizes::read(&sizes, self.columns, rank)?;
         let mut columns = Vec::with_capacity(sizes.columns.len());
         for (_, bytes) in &sizes.columns {
             columns.push(self.column(*bytes).await?);

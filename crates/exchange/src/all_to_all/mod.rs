@@ -17,6 +17,8 @@ mod outgoing;
 mod sizes;
 mod table;
 
+use std::sync::Arc;
+
 use arrow::datatypes::SchemaRef;
 use futures::channel::mpsc;
 
@@ -41,6 +43,8 @@ pub struct AllToAll {
     pub from: Vec<Rank>,
     /// The type of the rows.
     pub schema: SchemaRef,
+    /// What all ranks must agree on, in words.
+    pub description: Arc<str>,
     /// The bytes of a round for one rank, about.
     pub piece_bytes: usize,
     /// Whether columns are compressed for ranks on other nodes.

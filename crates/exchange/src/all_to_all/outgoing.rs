@@ -20,7 +20,7 @@ pub struct Outgoing {
     exchange: AllToAll,
     /// For each rank; none for the rank itself.
     peers: Vec<Option<Peer>>,
-    own: mpsc::Sender<RecordBatch>,
+    own: mpsc::Sender<Option<RecordBatch>>,
     columns: Vec<ColumnWriter>,
     has_greeted: bool,
     metrics: ExchangeMetrics,
@@ -35,12 +35,19 @@ struct Peer {
 }
 
 impl Outgoing {
-    pub(super) fn new(job: &Job, exchange: AllToAll, own: mpsc::Sender<RecordBatch>, metrics: ExchangeMetrics) -> Self {
+    pub(super) fn new(
+        job: &Job,
+        exchange: AllToAll,
+        own: mpsc::Sender<Option<RecordBatch>>,
+        metrics: ExchangeMetrics,
+    ) -> Self {
         let (here, topology) = (job.endpoint().rank(), job.endpoint().topology());
         let peer = |rank: &usize| {
-            let is_neighbour = topology.node_of(*rank) == topology.node_of(here);
-            let sender = Sender::open(job, *rank, exchange.number);
-            (*rank != here).then_some(Peer { sender, is_neighbour, is_open: true })
+            (*rank != here).then(|| Peer {
+                sender: Sender::open(job, *rank, exchange.number),
+                is_neighbour: topology.node_of(*rank) == topology.node_of(here),
+                is_open: true,
+            })
         };
         let peers = exchange.to.iter().map(peer).collect();
         let columns = exchange.schema.fields().iter().map(ColumnWriter::new).collect();
@@ -96,7 +103,7 @@ impl Outgoing {
             if peer.is_none() {
                 self.metrics.kept(piece.num_rows());
                 // It fails once nobody here wants rows.
-                let _ = self.own.send(piece).await;
+                let _ = self.own.send(Some(piece)).await;
             }
         }
         self.metrics.waited_to_send(waiting.elapsed());
@@ -108,7 +115,7 @@ impl Outgoing {
         if std::mem::replace(&mut self.has_greeted, true) {
             return Ok(());
         }
-        let greeting = greeting(&self.exchange.schema);
+        let greeting = greeting(&self.exchange.description);
         try_join_all(self.peers.iter_mut().flatten().map(async |peer| {
             peer.is_open = peer.sender.send(greeting.clone()).await?;
             Ok::<_, Error>(())
@@ -118,7 +125,9 @@ impl Outgoing {
     }
 
     /// Says that there are no further rows.
-    pub fn end(self) {
+    pub async fn end(mut self) {
         self.peers.into_iter().flatten().for_each(|peer| peer.sender.end());
+        // It fails if nobody here wants rows.
+        let _ = self.own.send(None).await;
     }
 }

@@ -48,8 +48,17 @@ impl Table {
         Self { schema: schema.clone(), columns: schema.fields().iter().map(ColumnReader::new).collect() }
     }
 
-    /// The rows of all parts, one after the other. None is empty.
-    pub fn put_together(&mut self, parts: Vec<Part>) -> Result<RecordBatch> {
+    /// The rows of all parts, none of which is empty, one after the other: in one batch, unless that cannot be, as with dictionaries that
+    /// together have more values than their codes can name.
+    pub fn put_together(&mut self, parts: &[Part]) -> Result<Vec<RecordBatch>> {
+        match self.one_batch(parts) {
+            Ok(batch) => Ok(vec![batch]),
+            Err(_) if parts.len() > 1 => parts.chunks(1).map(|part| self.one_batch(part)).collect(),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn one_batch(&mut self, parts: &[Part]) -> Result<RecordBatch> {
         let rows = parts.iter().map(Part::rows).sum();
         let mut columns = Vec::with_capacity(self.columns.len());
         for (number, reader) in self.columns.iter_mut().enumerate() {

@@ -49,11 +49,15 @@ impl HashPartitioner {
     /// A partitioner of rows of this schema.
     ///
     /// # Errors
-    /// If keys have a type that cannot be joined, or there are more than 65,535 partitions.
+    /// If there are no keys, or of a type that cannot be joined, or more than 65,535 partitions.
     pub fn new(schema: SchemaRef, partitioning: HashPartitioning) -> Result<Self> {
         if partitioning.partitions > MOST {
             let count = partitioning.partitions;
-            return Err(Error::Topology(format!("rows cannot be partitioned for {count} ranks: {MOST} are the most")));
+            return Err(Error::Invalid(format!("rows cannot be partitioned for {count} ranks: {MOST} are the most")));
+        }
+        let columns = schema.fields().len();
+        if partitioning.keys.is_empty() || partitioning.keys.iter().any(|key| *key >= columns) {
+            return Err(Error::Invalid(format!("rows of {columns} columns have no key {:?}", partitioning.keys)));
         }
         let types: Vec<DataType> = partitioning.keys.iter().map(|key| schema.field(*key).data_type().clone()).collect();
         let codec = KeyCodec::try_new(&types, partitioning.null_equal)?;
@@ -102,7 +106,7 @@ impl HashPartitioner {
         Ok(())
     }
 
-    /// The bytes of the largest partition.
+    /// The bytes of the largest partition, each row counted as the average of its batch.
     pub fn largest(&self) -> usize {
         self.bytes.iter().copied().max().unwrap_or(0)
     }

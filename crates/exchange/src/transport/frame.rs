@@ -14,7 +14,7 @@ pub struct JobId(pub u64);
 pub type StreamNumber = u64;
 
 /// A frame from one rank to another.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// The job that it belongs to.
     pub job: JobId,
@@ -23,7 +23,7 @@ pub struct Frame {
 }
 
 /// What a frame says.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameKind {
     /// A message of a stream. Both ranks share its bytes if they are in one process.
     Data(StreamNumber, Buffer),

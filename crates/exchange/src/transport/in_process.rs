@@ -131,7 +131,7 @@ impl Carrier {
                 None => arriving.recv().map_err(|_| true),
             };
             match taken {
-                Ok(sending) => self.take(sending, now),
+                Ok(sending) => self.take(sending, Instant::now()),
                 Err(has_closed) => is_open &= !has_closed,
             }
             while let Some((at, pair)) = self.next()

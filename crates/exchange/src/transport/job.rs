@@ -20,7 +20,7 @@ struct Part {
 }
 
 impl Job {
-    /// Takes part in a job. All ranks number jobs alike, each job anew; numbers are best given in ascending order.
+    /// Takes part in a job. All ranks number jobs alike, each job anew; numbers are best given from 0, without gaps.
     ///
     /// # Panics
     /// If a job with this number has ended here.

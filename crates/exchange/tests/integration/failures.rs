@@ -140,3 +140,48 @@ fn ranks_with_other_rows_are_named() {
     assert!(errors.iter().all(|error| error == &errors[0]), "{errors:?}");
     assert!(errors[0].contains("(key Int32)") && errors[0].contains("(key Int64)"), "{errors:?}");
 }
+
+/// Who reads does not take rows that are missing for the end, whoever drives.
+#[test]
+fn the_output_fails_as_the_input_does() {
+    for (ranks_of_node, levels) in [(1, Levels::One), (2, Levels::Two)] {
+        let endpoints = ranks(Topology::of_nodes(ranks_of_node, ranks_of_node).unwrap(), None);
+        let batch = keys(1000);
+        let outcomes = on_each(&endpoints, JobId(1), |_, job| {
+            let input = [Ok(batch.clone()), Err("its disk is full".to_owned())];
+            let shuffle = spec(&batch, levels).start(&job, stream::iter(input)).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| block_on(shuffle.driver).unwrap_err());
+                block_on(shuffle.output.try_collect::<Vec<_>>())
+            })
+        });
+        for outcome in outcomes {
+            assert!(outcome.unwrap_err().to_string().ends_with("failed: its disk is full"), "{levels:?}");
+        }
+        // Nor is a driver that is gone the end.
+        let outcomes = on_each(&endpoints, JobId(2), |_, job| {
+            let shuffle = spec(&batch, levels).start(&job, stream::iter([Ok::<_, String>(batch.clone())])).unwrap();
+            drop(shuffle.driver);
+            block_on(shuffle.output.try_collect::<Vec<_>>())
+        });
+        assert!(outcomes.iter().all(Result::is_err), "{levels:?}");
+    }
+}
+
+#[test]
+fn keys_that_are_not_there_or_differ_are_refused() {
+    let endpoints = ranks(Topology::of_nodes(2, 1).unwrap(), None);
+    let batch = keys(1000);
+    for keys in [vec![], vec![1]] {
+        let errors = on_each(&endpoints, JobId(keys.len() as u64), |_, job| {
+            let spec = ShuffleSpec { keys: keys.clone(), ..spec(&batch, Levels::One) };
+            shuffle(&job, spec, vec![batch.clone()]).unwrap_err().to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains("rows of 1 columns have no key")), "{errors:?}");
+    }
+    let errors = on_each(&endpoints, JobId(2), |rank, job| {
+        let spec = ShuffleSpec { null_equal: rank == 1, ..spec(&batch, Levels::One) };
+        shuffle(&job, spec, vec![batch.clone()]).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("the keys [0], nulls equal")), "{errors:?}");
+}

@@ -129,3 +129,40 @@ fn rows_keep_their_order() {
         }
     }
 }
+
+/// Dictionaries of several ranks that fit no one batch come in several.
+#[test]
+fn dictionaries_with_too_many_values_together_arrive() {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, AsArray, DictionaryArray, Int64Array};
+    use arrow::datatypes::Int8Type;
+
+    let endpoints = ranks(Topology::of_nodes(4, 4).unwrap(), None);
+    let batches: Vec<Vec<RecordBatch>> = (0..4)
+        .map(|rank| {
+            let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..400));
+            let texts: Vec<String> = (0..400).map(|row| format!("text {rank} {}", row % 100)).collect();
+            let texts: DictionaryArray<Int8Type> = texts.iter().map(|text| Some(text.as_str())).collect();
+            vec![RecordBatch::try_from_iter([("key", keys), ("text", Arc::new(texts) as ArrayRef)]).unwrap()]
+        })
+        .collect();
+    let spec = ShuffleSpec {
+        number: 0,
+        schema: batches[0][0].schema(),
+        keys: vec![0],
+        null_equal: false,
+        levels: Levels::One,
+        is_compressed: false,
+        round_bytes: 1 << 20,
+    };
+    let mut texts = std::collections::HashSet::new();
+    for (batches, _) in shuffle_all(&endpoints, &spec, &batches) {
+        for batch in &batches {
+            let column =
+                batch.column(1).as_dictionary::<Int8Type>().downcast_dict::<arrow::array::StringArray>().unwrap();
+            texts.extend(column.into_iter().flatten().map(str::to_owned));
+        }
+    }
+    assert_eq!(texts.len(), 400);
+}

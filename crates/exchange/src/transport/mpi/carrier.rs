@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::buffer::{Buffer, MutableBuffer};
 
@@ -39,13 +40,10 @@ pub enum Command {
     End,
 }
 
-/// The endpoint, which is made after MPI has said how many ranks there are.
-pub type Delivery = Arc<OnceLock<Weak<Endpoint>>>;
-
 pub struct Carrier {
     mpi: Mpi,
     commands: Receiver<Command>,
-    delivery: Delivery,
+    endpoint: Weak<Endpoint>,
     sending: Vec<Request>,
     /// For each rank, what it has sent and what is not delivered, in its order.
     arriving: Vec<VecDeque<Arriving>>,
@@ -61,21 +59,21 @@ struct Arriving {
 }
 
 impl Carrier {
-    pub fn new(mpi: Mpi, commands: Receiver<Command>, delivery: Delivery) -> Self {
+    pub fn new(mpi: Mpi, commands: Receiver<Command>, endpoint: Weak<Endpoint>) -> Self {
         let arriving = mpi.lowest_of_node.iter().map(|_| VecDeque::new()).collect();
-        Self { mpi, commands, delivery, sending: vec![], arriving, is_ending: false, barrier: None }
+        Self { mpi, commands, endpoint, sending: vec![], arriving, is_ending: false, barrier: None }
     }
 
-    /// Until all ranks end. If MPI fails, so do all jobs.
+    /// Until all ranks end. If MPI fails, all jobs fail here, and the process ends without MPI's end, which makes its launcher end the others.
     pub fn run(mut self) -> Result<()> {
-        let ended = self.carry();
-        match &ended {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.carry()));
+        match ended.unwrap_or_else(|_| Err(Error::Mpi("the thread that calls MPI has stopped".to_owned()))) {
             Ok(()) => self.mpi.end(),
             Err(error) => {
-                if let Some(endpoint) = self.delivery.get().and_then(Weak::upgrade) {
+                if let Some(endpoint) = self.endpoint.upgrade() {
                     endpoint.lose(self.mpi.rank, &error.to_string());
                 }
-                ended
+                Err(error)
             }
         }
     }
@@ -139,8 +137,7 @@ impl Carrier {
                 }
             }
             Command::AllToAll(bytes, answer) => {
-                let started = Instant::now();
-                let _ = answer.send(self.mpi.all_to_all(bytes).map(|()| started.elapsed()));
+                let _ = answer.send(self.mpi.all_to_all(bytes));
             }
             Command::End => self.is_ending = true,
         }
@@ -210,14 +207,14 @@ impl Carrier {
     }
 
     fn deliver(&self, from: Rank, frame: Frame) {
-        if let Some(endpoint) = self.delivery.get().and_then(Weak::upgrade) {
+        if let Some(endpoint) = self.endpoint.upgrade() {
             endpoint.deliver(from, frame);
         }
     }
 
-    /// Whether all ranks have sent all that they wanted to.
+    /// Whether all ranks have sent all that they wanted to, and received it: what is sent is done when it has been received.
     fn has_ended(&mut self) -> Result<bool> {
-        if !self.is_ending || !self.sending.is_empty() {
+        if !self.is_ending || !self.sending.is_empty() || self.arriving.iter().any(|queue| !queue.is_empty()) {
             return Ok(false);
         }
         let barrier = match self.barrier.take() {

@@ -17,6 +17,9 @@ const HEAD: usize = 32;
 /// The most bytes that follow a head in its message.
 pub const SHORT: usize = 4096;
 
+/// The most bytes of a message. Ranks that agree on windows send far less.
+const MOST_BYTES: usize = 64 << 30;
+
 /// A frame whose message of a stream may still be missing.
 #[derive(Debug)]
 pub struct Head {
@@ -70,7 +73,8 @@ pub fn read(message: &Buffer, from: Rank) -> Result<Head> {
     let mut missing = 0;
     let kind = match head[2] {
         0 => {
-            let length = usize::try_from(value).map_err(|_| wrong("a message larger than memory"))?;
+            let length = usize::try_from(value).ok().filter(|length| *length <= MOST_BYTES);
+            let length = length.ok_or_else(|| wrong("a message larger than memory"))?;
             if length > SHORT && body.is_empty() {
                 missing = length;
             } else if body.len() != length {
@@ -108,7 +112,7 @@ mod tests {
             let (head, body) = write(frame.clone());
             let again = read(&head, 1).unwrap();
             assert!(body.is_none() && again.missing == 0);
-            assert_eq!(format!("{:?}", again.frame), format!("{frame:?}"));
+            assert_eq!(again.frame, frame);
         }
     }
 

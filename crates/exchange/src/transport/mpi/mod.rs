@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::carrier::{Carrier, Command, Delivery};
+use self::carrier::{Carrier, Command};
 use self::library::Mpi;
 use super::endpoint::{Endpoint, Wire};
 use super::frame::Frame;
@@ -47,8 +47,8 @@ impl MpiRank {
     pub fn start(path: &Path, ranks_per_node: Option<NonZeroUsize>) -> Result<Self> {
         let (commands, taken) = mpsc::channel();
         let (started, ranks) = mpsc::channel();
-        let delivery = Delivery::default();
-        let (path, thread_delivery) = (path.to_owned(), Arc::clone(&delivery));
+        let (made, endpoints) = mpsc::channel();
+        let path = path.to_owned();
         let thread = std::thread::Builder::new().name("overspill-mpi".to_owned()).spawn(move || {
             let mpi = match Mpi::start(&path) {
                 Ok(mpi) => mpi,
@@ -58,7 +58,11 @@ impl MpiRank {
                 }
             };
             let _ = started.send(Ok((mpi.rank, mpi.lowest_of_node.clone())));
-            Carrier::new(mpi, taken, thread_delivery).run()
+            // Nothing is taken before there is who it is for.
+            match endpoints.recv() {
+                Ok(endpoint) => Carrier::new(mpi, taken, endpoint).run(),
+                Err(_) => mpi.end(),
+            }
         });
         let thread = thread.map_err(|error| Error::Mpi(format!("no thread for MPI: {error}")))?;
         let (rank, lowest) = ranks.recv().map_err(|_| Error::Mpi("MPI has stopped".to_owned()))??;
@@ -68,7 +72,7 @@ impl MpiRank {
         };
         let wire = Box::new(Queue(commands.clone()));
         let endpoint = Arc::new(Endpoint::new(rank, Arc::new(topology), wire));
-        let _ = delivery.set(Arc::downgrade(&endpoint));
+        let _ = made.send(Arc::downgrade(&endpoint));
         Ok(Self { endpoint, commands, thread })
     }
 
