@@ -73,6 +73,11 @@ impl Drop for Request {
     }
 }
 
+/// What the loader says, which libloading keeps behind its own words.
+fn cause(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 impl Mpi {
     /// Loads the library, and starts MPI on this thread.
     ///
@@ -86,7 +91,7 @@ impl Mpi {
         // that name that somebody else has put there could run anything, as could any library that this program loads. Some MPI
         // libraries load parts of themselves that look for the names of the others, hence RTLD_GLOBAL.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }
-            .map_err(|error| failed(format!("cannot load {}: {error}", path.display())))?;
+            .map_err(|error| failed(format!("cannot load {}: {}", path.display(), cause(&error))))?;
         /// A function of the library by its name.
         macro_rules! function {
             ($name:literal) => {
