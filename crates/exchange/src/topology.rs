@@ -79,11 +79,6 @@ impl Topology {
         let number = self.places[rank].1;
         self.nodes.iter().map(|ranks| ranks[number % ranks.len()]).collect()
     }
-
-    /// Whether every node has as many ranks as any other. Only then has each rank a rail of its own.
-    pub fn is_even(&self) -> bool {
-        self.nodes.iter().all(|ranks| ranks.len() == self.nodes[0].len())
-    }
 }
 
 #[cfg(test)]
@@ -93,7 +88,7 @@ mod tests {
     #[test]
     fn rails_have_a_rank_of_each_node() {
         let topology = Topology::of_nodes(12, 4).unwrap();
-        assert_eq!((topology.ranks(), topology.nodes(), topology.is_even()), (12, 3, true));
+        assert_eq!((topology.ranks(), topology.nodes()), (12, 3));
         assert_eq!(topology.rail(5), [1, 5, 9]);
         assert_eq!(topology.neighbours(5), [4, 5, 6, 7]);
         assert_eq!(topology.node_of(11), 2);
@@ -104,7 +99,6 @@ mod tests {
         let topology = Topology::new(&[1, 0, 1, 0, 1]).unwrap();
         assert_eq!(topology.neighbours(4), [0, 2, 4]);
         assert_eq!(topology.rail(4), [1, 4]);
-        assert!(!topology.is_even());
     }
 
     #[test]

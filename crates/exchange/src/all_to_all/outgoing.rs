@@ -102,7 +102,7 @@ impl Outgoing {
         for (piece, peer) in pieces.into_iter().zip(&self.peers) {
             if peer.is_none() {
                 self.metrics.kept(piece.num_rows());
-                // It fails once nobody here wants rows.
+                // The channel is closed once the reader on this rank is gone. The other ranks still get their rows.
                 let _ = self.own.send(Some(piece)).await;
             }
         }
@@ -127,7 +127,7 @@ impl Outgoing {
     /// Says that there are no further rows.
     pub async fn end(mut self) {
         self.peers.into_iter().flatten().for_each(|peer| peer.sender.end());
-        // It fails if nobody here wants rows.
+        // The channel is closed if the reader on this rank is gone. Then nobody waits for the end.
         let _ = self.own.send(None).await;
     }
 }

@@ -48,8 +48,8 @@ impl Table {
         Self { schema: schema.clone(), columns: schema.fields().iter().map(ColumnReader::new).collect() }
     }
 
-    /// The rows of all parts, none of which is empty, one after the other: in one batch, unless that cannot be, as with dictionaries that
-    /// together have more values than their codes can name.
+    /// Puts the rows of all parts into one batch, one part after the other. No part may be empty. Parts whose dictionaries together have more
+    /// values than their codes can name become a batch each.
     pub fn put_together(&mut self, parts: &[Part]) -> Result<Vec<RecordBatch>> {
         match self.one_batch(parts) {
             Ok(batch) => Ok(vec![batch]),

@@ -31,7 +31,7 @@ pub enum FrameKind {
     End(StreamNumber),
     /// The sender of the stream is gone before its end.
     Abandoned(StreamNumber),
-    /// The receiver of the stream has room for so many bytes more.
+    /// The receiver of the stream grants this number of bytes more.
     Credit(StreamNumber, u64),
     /// The receiver of the stream wants no further messages, as they have ended or it was dropped.
     Closed(StreamNumber),

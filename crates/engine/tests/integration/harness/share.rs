@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-/// A run tries one of so many parts.
+/// The parts into which cases are dealt. A run tries one part.
 const PARTS: usize = 3;
 
 /// The cases that this run tries: all with `OVERSPILL_TEST_PART=all`, the part of a number from 0 with that number, and without

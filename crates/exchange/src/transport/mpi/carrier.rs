@@ -30,11 +30,11 @@ const MOST_PAUSE: Duration = Duration::from_millis(1);
 /// The same while messages are on their way, which move only as MPI is called.
 const MOST_PAUSE_ON_THE_WAY: Duration = Duration::from_micros(100);
 
-/// What the thread is told.
+/// A command to the carrier's thread.
 #[derive(Debug)]
 pub enum Command {
     Send(Rank, Frame),
-    /// Exchange so many bytes with each rank by MPI's own means, and say how long it takes.
+    /// Call `MPI_Alltoallv` with this number of bytes for each rank. The sender gets the time that it took.
     AllToAll(usize, Sender<Result<Duration>>),
     /// Send what there is, and end once all ranks do.
     End,

@@ -147,7 +147,8 @@ impl Mpi {
     pub fn receive(&self, mut bytes: MutableBuffer, from: Rank, tag: c_int) -> Result<Request> {
         debug_assert!(bytes.len() <= MOST_BYTES);
         let mut request = null_mut();
-        // SAFETY: the request keeps the bytes until it is done, and nobody else has them. They are initialized.
+        // SAFETY: the request owns the bytes until MPI has filled them, so no other code can reach them. A MutableBuffer of this length is
+        // initialized.
         let code = unsafe {
             (self.receive)(bytes.as_mut_ptr().cast(), bytes.len() as c_int, from as c_int, tag, &mut request)
         };
@@ -166,7 +167,8 @@ impl Mpi {
     /// The bytes of a request if it is done, or the request again.
     pub fn test(&self, mut request: Request) -> Result<std::result::Result<Bytes, Request>> {
         let mut is_done = 0;
-        // SAFETY: the request was begun and is not done; afterwards nobody has it. If it fails, its bytes are never given back.
+        // SAFETY: `send`, `receive` or `barrier` has begun the request, and this call takes it. The C function frees it only if it is done or
+        // has failed; if it has failed, dropping the request never frees its bytes.
         self.check("a message does not arrive", unsafe { (self.test)(request.request, &mut is_done) })?;
         if is_done == 0 {
             return Ok(Err(request));
