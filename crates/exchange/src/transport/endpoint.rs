@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::frame::{Frame, FrameKind, JobId};
 use super::state::State;
-use super::traffic::{Counters, Traffic};
 use crate::rank::Rank;
 use crate::topology::Topology;
 
@@ -22,13 +21,12 @@ pub struct Endpoint {
     topology: Arc<Topology>,
     wire: Box<dyn Wire>,
     state: Mutex<State>,
-    counters: Counters,
 }
 
 impl Endpoint {
     /// The endpoint of a rank, whose frames this wire carries.
     pub fn new(rank: Rank, topology: Arc<Topology>, wire: Box<dyn Wire>) -> Self {
-        Self { rank, topology, wire, state: Mutex::default(), counters: Counters::default() }
+        Self { rank, topology, wire, state: Mutex::default() }
     }
 
     /// The rank.
@@ -46,11 +44,6 @@ impl Endpoint {
         self.state().jobs()
     }
 
-    /// What was sent from here since the beginning.
-    pub fn traffic(&self) -> Traffic {
-        self.counters.traffic()
-    }
-
     /// A wire brings a frame from another rank, or from this one.
     pub fn deliver(&self, from: Rank, frame: Frame) {
         let wakers = self.state().deliver(from, frame);
@@ -64,9 +57,6 @@ impl Endpoint {
     }
 
     pub(super) fn send(&self, to: Rank, job: JobId, kind: FrameKind) {
-        if to != self.rank {
-            self.counters.count(&kind, self.topology.node_of(to) == self.topology.node_of(self.rank));
-        }
         self.wire.send(to, Frame { job, kind });
     }
 

@@ -15,7 +15,6 @@ mod job;
 mod mpi;
 mod state;
 mod stream;
-mod traffic;
 
 #[cfg(test)]
 mod tests;
@@ -26,4 +25,3 @@ pub use in_process::{Network, in_process};
 pub use job::Job;
 pub use mpi::{MpiRank, is_rank_of_mpi};
 pub use stream::{Receiver, Sender};
-pub use traffic::{Sent, Traffic};

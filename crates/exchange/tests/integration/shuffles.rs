@@ -94,6 +94,12 @@ fn joins(seed: u64) -> u64 {
     rounds
 }
 
+/// A shuffle of rows like these by their first column.
+fn by_first_column(batch: &RecordBatch, levels: Levels, is_compressed: bool, round_bytes: usize) -> ShuffleSpec {
+    let schema = batch.schema();
+    ShuffleSpec { number: 0, schema, keys: vec![0], null_equal: false, levels, is_compressed, round_bytes }
+}
+
 /// Rows from one rank to another keep their order, on which compression lives.
 #[test]
 fn rows_keep_their_order() {
@@ -110,15 +116,7 @@ fn rows_keep_their_order() {
                 vec![RecordBatch::try_from_iter([("key", keys)]).unwrap()]
             })
             .collect();
-        let spec = ShuffleSpec {
-            number: 0,
-            schema: batches[0][0].schema(),
-            keys: vec![0],
-            null_equal: false,
-            levels,
-            is_compressed: true,
-            round_bytes: 1 << 14,
-        };
+        let spec = by_first_column(&batches[0][0], levels, true, 1 << 14);
         for (batches, _) in shuffle_all(&endpoints, &spec, &batches) {
             let mut last = [-1; 6];
             for key in batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values()) {
@@ -147,15 +145,7 @@ fn dictionaries_with_too_many_values_together_arrive() {
             vec![RecordBatch::try_from_iter([("key", keys), ("text", Arc::new(texts) as ArrayRef)]).unwrap()]
         })
         .collect();
-    let spec = ShuffleSpec {
-        number: 0,
-        schema: batches[0][0].schema(),
-        keys: vec![0],
-        null_equal: false,
-        levels: Levels::One,
-        is_compressed: false,
-        round_bytes: 1 << 20,
-    };
+    let spec = by_first_column(&batches[0][0], Levels::One, false, 1 << 20);
     let mut texts = std::collections::HashSet::new();
     for (batches, _) in shuffle_all(&endpoints, &spec, &batches) {
         for batch in &batches {
