@@ -1,7 +1,8 @@
 //! Rows between the ranks of a cluster: the shuffle of the repartitioned join (paper 4).
 //!
 //! A rank is a GPU or a socket, with a process or a thread of its own; a [`Topology`] says which are on one node. A [`transport`] brings
-//! messages from rank to rank. A [`ShuffleSpec`] brings rows with equal keys to the same rank, on the way that its [`Levels`] say.
+//! messages from rank to rank. A [`ShuffleSpec`] brings rows with equal keys to the same rank, on the way that its [`Levels`] say; a [`RowsSpec`] brings them
+//! to one rank, or to all.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -26,6 +27,7 @@
 //!         levels: Levels::Two,
 //!         is_compressed: true,
 //!         round_bytes: 1 << 20,
+//!         heavy: None,
 //!     };
 //!     let shuffle = spec.start(&Job::begin(endpoint, JobId(1)), stream::iter([Ok::<_, String>(batch.clone())])).unwrap();
 //!     futures::future::try_join(shuffle.driver, shuffle.output.try_collect::<Vec<_>>())
@@ -39,9 +41,10 @@
 //! ```
 //!
 //! ```text
-//!   shuffle ─┬▶ partition
+//!   shuffle ─┬▶ partition ─▶ heavy_keys ─▶ gather
 //!            └▶ all_to_all ─▶ transport ─▶ topology
-//!   gather ───────────────────────┘
+//!   rows ───────────┘              │
+//!   gather ────────────────────────┘
 //! ```
 
 #![deny(missing_docs)]
@@ -50,8 +53,10 @@
 mod all_to_all;
 mod error;
 mod gather;
+mod heavy_keys;
 mod partition;
 mod rank;
+mod rows;
 mod shuffle;
 mod topology;
 pub mod transport;
@@ -59,6 +64,8 @@ pub mod transport;
 pub use all_to_all::{Columns, ExchangeMetrics, Exchanged};
 pub use error::{Error, Result};
 pub use gather::all_gather;
+pub use heavy_keys::{HeavyKeys, Side};
 pub use rank::Rank;
+pub use rows::RowsSpec;
 pub use shuffle::{Levels, Shuffle, ShuffleSpec};
 pub use topology::Topology;

@@ -1,22 +1,24 @@
 //! The shuffle of the repartitioned join: rows with equal keys come to the same rank (paper 4, algorithms 1 and 2).
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use futures::future::{BoxFuture, try_join};
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt, stream};
 use overspill_join::memory::row_bytes;
 
 use crate::all_to_all::{AllToAll, ExchangeMetrics, Incoming, Outgoing};
 use crate::error::{Error, Result};
+use crate::heavy_keys::{HeavyKeys, Sample, Side};
 use crate::partition::{HashPartitioner, HashPartitioning};
 use crate::rank::Rank;
 use crate::transport::{Job, StreamNumber};
 
 /// Seeds of the hash partitions of the two levels, after the steps of algorithm 2. Joins hash otherwise.
-const SEEDS: [u32; 2] = [1, 8];
+pub(crate) const SEEDS: [u32; 2] = [1, 8];
 
 /// The way of rows to their rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct ShuffleSpec {
     /// The bytes that a rank sends in a round, if rows are about as large as the average. A rank has some six times as many in memory for
     /// each level.
     pub round_bytes: usize,
+    /// What ranks find out about heavy keys, if this is a side of a join. A sample of a round is in memory meanwhile.
+    pub heavy: Option<(Arc<HeavyKeys>, Side)>,
 }
 
 /// A rank's part in a shuffle.
@@ -84,7 +88,8 @@ impl ShuffleSpec {
             Levels::One => {
                 let level = self.level(job, 0, everyone.clone(), everyone, here)?;
                 let metrics = vec![level.incoming.metrics().clone()];
-                (level.sending.run(job.clone(), input).boxed(), level.incoming, metrics)
+                let heavy = self.heavy.map(|(keys, side)| (keys, side, Heavy::Samples));
+                (level.sending.run(job.clone(), input, heavy).boxed(), level.incoming, metrics)
             }
             Levels::Two => {
                 let to = topology.rail(here);
@@ -94,8 +99,9 @@ impl ShuffleSpec {
                 let place = neighbours.iter().position(|rank| *rank == here).unwrap_or(0);
                 let within = self.level(job, 1, neighbours.clone(), neighbours, place)?;
                 let metrics = [&across, &within].map(|level| level.incoming.metrics().clone()).to_vec();
-                let first = across.sending.run(job.clone(), input);
-                let second = within.sending.run(job.clone(), across.incoming.into_stream());
+                let heavy = |how| self.heavy.clone().map(|(keys, side)| (keys, side, how));
+                let first = across.sending.run(job.clone(), input, heavy(Heavy::Samples));
+                let second = within.sending.run(job.clone(), across.incoming.into_stream(), heavy(Heavy::Learns));
                 (try_join(first, second).map_ok(|_| ()).boxed(), within.incoming, metrics)
             }
         };
@@ -106,9 +112,8 @@ impl ShuffleSpec {
 
     /// What ranks must agree on, so that equal keys meet.
     fn description(&self) -> String {
-        let columns = self.schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
         let nulls = if self.null_equal { ", nulls equal" } else { "" };
-        format!("the columns ({}) and the keys {:?}{nulls}", columns.collect::<Vec<_>>().join(", "), self.keys)
+        format!("{} and the keys {:?}{nulls}", described(&self.schema), self.keys)
     }
 
     fn level(&self, job: &Job, number: usize, to: Vec<Rank>, from: Vec<Rank>, home: usize) -> Result<Level> {
@@ -118,6 +123,7 @@ impl ShuffleSpec {
             seed: SEEDS[number],
             partitions: to.len(),
             home,
+            heavy: Arc::default(),
         };
         let partitioner = HashPartitioner::new(self.schema.clone(), partitioning)?;
         let piece_bytes = (self.round_bytes / to.len()).max(1);
@@ -131,7 +137,8 @@ impl ShuffleSpec {
             is_compressed: self.is_compressed,
         };
         let (outgoing, incoming) = exchange.open(job);
-        Ok(Level { sending: Sending { partitioner, outgoing, piece_bytes }, incoming })
+        let round_bytes = self.round_bytes;
+        Ok(Level { sending: Sending { partitioner, outgoing, piece_bytes, round_bytes }, incoming })
     }
 }
 
@@ -144,12 +151,27 @@ struct Sending {
     partitioner: HashPartitioner,
     outgoing: Outgoing,
     piece_bytes: usize,
+    round_bytes: usize,
+}
+
+/// How a level comes to know heavy keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heavy {
+    /// It counts a sample.
+    Samples,
+    /// From the first level.
+    Learns,
 }
 
 impl Sending {
     /// Sends all rows, and says their end or why there are no more.
-    async fn run(mut self, job: Job, input: impl Stream<Item = Result<RecordBatch>>) -> Result<()> {
-        if let Err(error) = self.send_all(input).await {
+    async fn run(
+        mut self,
+        job: Job,
+        input: impl Stream<Item = Result<RecordBatch>> + Send,
+        heavy: Option<(Arc<HeavyKeys>, Side, Heavy)>,
+    ) -> Result<()> {
+        if let Err(error) = self.send_all(input, heavy).await {
             // The job fails before the streams are gone, so that ranks learn why.
             return Err(failure(&job, error));
         }
@@ -157,10 +179,41 @@ impl Sending {
         Ok(())
     }
 
+    /// Counts keys of the first rows, those of a round. Returns these rows.
+    async fn sample(
+        &self,
+        input: &mut (impl Stream<Item = Result<RecordBatch>> + Unpin),
+    ) -> Result<(Vec<RecordBatch>, Sample)> {
+        let (mut batches, mut sample, mut bytes) = (vec![], Sample::default(), 0);
+        while bytes < self.round_bytes
+            && let Some(batch) = input.next().await.transpose()?
+        {
+            sample.count(self.partitioner.hashes(&batch)?);
+            bytes += row_bytes(&batch) * batch.num_rows();
+            batches.push(batch);
+        }
+        Ok((batches, sample))
+    }
+
     /// Partitions all rows and sends them, in rounds. A round ends when the rows for one rank are as many as each rank has room for, so
     /// that a key that most rows have makes rounds small and not memory large.
-    async fn send_all(&mut self, input: impl Stream<Item = Result<RecordBatch>>) -> Result<()> {
+    async fn send_all(
+        &mut self,
+        input: impl Stream<Item = Result<RecordBatch>> + Send,
+        heavy: Option<(Arc<HeavyKeys>, Side, Heavy)>,
+    ) -> Result<()> {
         let mut input = std::pin::pin!(input);
+        let mut sampled = vec![];
+        match heavy {
+            Some((keys, side, Heavy::Samples)) => {
+                let (batches, sample) = self.sample(&mut input).await?;
+                sampled = batches;
+                self.partitioner.set_heavy(keys.decide(side, sample).await?);
+            }
+            Some((keys, side, Heavy::Learns)) => self.partitioner.set_heavy(keys.decided(side).await?),
+            None => {}
+        }
+        let mut input = stream::iter(sampled.into_iter().map(Ok)).chain(input);
         while let Some(batch) = input.next().await.transpose()? {
             let most = (self.piece_bytes / row_bytes(&batch).max(1)).max(1);
             for start in (0..batch.num_rows()).step_by(most) {
@@ -180,8 +233,14 @@ impl Sending {
     }
 }
 
+/// The columns of rows, in words.
+pub(crate) fn described(schema: &Schema) -> String {
+    let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+    format!("the columns ({})", columns.collect::<Vec<_>>().join(", "))
+}
+
 /// The failure of the job, which other ranks learn.
-fn failure(job: &Job, error: Error) -> Error {
+pub(crate) fn failure(job: &Job, error: Error) -> Error {
     match error {
         // It is the job's.
         Error::Failed { .. } => error,

@@ -30,7 +30,7 @@ fn main() {
     };
     if is_rank_of_mpi() {
         let per_node = std::env::var("OVERSPILL_TEST_RANKS_PER_NODE").unwrap().parse().unwrap();
-        let mpi = MpiRank::start(library.as_ref(), Some(per_node)).unwrap();
+        let mpi = MpiRank::start(Some(library.as_ref()), Some(per_node)).unwrap();
         be_rank(&mpi);
         assert_eq!(mpi.endpoint().jobs(), 0);
         mpi.end().unwrap();
@@ -97,6 +97,7 @@ fn joins(mpi: &MpiRank, seed: u64) {
             levels,
             is_compressed,
             round_bytes,
+            heavy: None,
         };
         shuffle(mpi, 3 * seed + side as u64, spec, tables.sides[side][rank].clone()).unwrap()
     });
@@ -126,6 +127,7 @@ fn failure(mpi: &MpiRank) {
         levels: Levels::Two,
         is_compressed: true,
         round_bytes: 1000,
+        heavy: None,
     };
     let last = (rank == ranks - 1).then(|| Err("its disk is full".to_owned()));
     let input = stream::iter(batches.into_iter().map(Ok).chain(last));

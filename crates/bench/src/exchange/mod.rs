@@ -26,9 +26,6 @@ use crate::threads::on_each;
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
-/// The library that `make mpi` compiles. It lies beside the program.
-const MPI_LIBRARY: &str = "liboverspill_mpi.so";
-
 /// The arguments of `overspill bench exchange`.
 #[derive(Debug, Clone, Args)]
 pub struct ExchangeArgs {
@@ -117,9 +114,7 @@ fn run_mpi(args: &ExchangeArgs) -> Result<Option<Report<'_>>> {
             "--network slows threads of this process, and these are ranks of an MPI job: give --ranks, or leave it out."
         );
     }
-    let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name(MPI_LIBRARY));
-    let library = args.mpi_library.clone().map_or_else(beside, Ok).map_err(failed)?;
-    let mpi = MpiRank::start(&library, args.ranks_per_node).map_err(failed)?;
+    let mpi = MpiRank::start(args.mpi_library.as_deref(), args.ranks_per_node).map_err(failed)?;
     let endpoint = mpi.endpoint().clone();
     let rank = endpoint.rank();
     let report = rows(args, rank, endpoint.topology().ranks())

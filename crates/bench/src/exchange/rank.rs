@@ -134,6 +134,7 @@ impl RankRun {
                 levels: way.levels,
                 is_compressed: way.is_compressed,
                 round_bytes: args.round as usize * 1_000_000,
+                heavy: None,
             };
             let input = stream::iter(rank.batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
             let started = Instant::now();

@@ -26,22 +26,43 @@ pub fn value_bytes(data_type: &DataType) -> Option<usize> {
     }
 }
 
+/// A column as it is sent.
+pub type Column = (Form, Buffer);
+
+/// Writes the messages of all columns.
+#[derive(Debug)]
+pub struct ColumnWriters(Vec<ColumnWriter>);
+
+impl ColumnWriters {
+    pub fn new(schema: &Schema) -> Self {
+        Self(schema.fields().iter().map(ColumnWriter::new).collect())
+    }
+
+    /// The messages of rows; none if there are no rows.
+    pub fn write(&mut self, rows: &RecordBatch, is_compressed: bool) -> Result<Vec<Column>> {
+        if rows.num_rows() == 0 {
+            return Ok(vec![]);
+        }
+        self.0.iter_mut().zip(rows.columns()).map(|(writer, array)| writer.write(array, is_compressed)).collect()
+    }
+}
+
 /// Writes the messages of one column.
 #[derive(Debug)]
-pub struct ColumnWriter {
+struct ColumnWriter {
     schema: SchemaRef,
     compressed: BlockWriter,
     plain: BlockWriter,
 }
 
 impl ColumnWriter {
-    pub fn new(field: &FieldRef) -> Self {
+    fn new(field: &FieldRef) -> Self {
         let schema = SchemaRef::new(Schema::new(vec![field.clone()]));
         Self { schema, compressed: BlockWriter::default(), plain: BlockWriter::plain() }
     }
 
     /// The message of an array. Values that need not be compressed are shared with it.
-    pub fn write(&mut self, array: &ArrayRef, is_compressed: bool) -> Result<(Form, Buffer)> {
+    fn write(&mut self, array: &ArrayRef, is_compressed: bool) -> Result<Column> {
         if let Some(width) = value_bytes(array.data_type())
             && !is_compressed
             && array.null_count() == 0

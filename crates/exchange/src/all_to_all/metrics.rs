@@ -1,5 +1,6 @@
 //! What an exchange has sent.
 
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,6 +35,35 @@ pub struct Exchanged {
     pub sending_wait: Duration,
     /// Time in which it waited for senders.
     pub receiving_wait: Duration,
+}
+
+impl Add for Columns {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+        }
+    }
+}
+
+impl Add for Exchanged {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rounds: self.rounds + other.rounds,
+            across: self.across + other.across,
+            within: self.within + other.within,
+            kept_rows: self.kept_rows + other.kept_rows,
+            sent_rows: self.sent_rows + other.sent_rows,
+            received_rows: self.received_rows + other.received_rows,
+            sending_wait: self.sending_wait + other.sending_wait,
+            receiving_wait: self.receiving_wait + other.receiving_wait,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

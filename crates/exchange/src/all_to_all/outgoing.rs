@@ -8,7 +8,7 @@ use futures::channel::mpsc;
 use futures::future::try_join_all;
 
 use super::AllToAll;
-use super::column::ColumnWriter;
+use super::column::{Column, ColumnWriters};
 use super::metrics::ExchangeMetrics;
 use super::sizes::{Sizes, greeting};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub struct Outgoing {
     /// For each rank; none for the rank itself.
     peers: Vec<Option<Peer>>,
     own: mpsc::Sender<Option<RecordBatch>>,
-    columns: Vec<ColumnWriter>,
+    columns: ColumnWriters,
     has_greeted: bool,
     metrics: ExchangeMetrics,
 }
@@ -50,7 +50,7 @@ impl Outgoing {
             })
         };
         let peers = exchange.to.iter().map(peer).collect();
-        let columns = exchange.schema.fields().iter().map(ColumnWriter::new).collect();
+        let columns = ColumnWriters::new(&exchange.schema);
         Self { exchange, peers, own, columns, has_greeted: false, metrics }
     }
 
@@ -66,27 +66,48 @@ impl Outgoing {
     /// If a rank has failed, or a column cannot be written.
     pub async fn send(&mut self, pieces: Vec<RecordBatch>) -> Result<()> {
         debug_assert_eq!(pieces.len(), self.peers.len());
+        let columns = pieces.iter().zip(&self.peers).map(|(piece, peer)| match peer {
+            Some(peer) if peer.is_open => self.columns.write(piece, self.exchange.is_compressed && !peer.is_neighbour),
+            _ => Ok(vec![]),
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        self.deliver(pieces, columns).await
+    }
+
+    /// Sends a round: the same rows for all ranks. Columns are written once, and not once a rank.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send) has.
+    pub async fn broadcast(&mut self, rows: &RecordBatch) -> Result<()> {
+        let mut written: [Option<Vec<Column>>; 2] = [None, None];
+        let columns = self.peers.iter().map(|peer| match peer {
+            Some(peer) if peer.is_open => {
+                let is_compressed = self.exchange.is_compressed && !peer.is_neighbour;
+                let columns = &mut written[usize::from(is_compressed)];
+                if columns.is_none() {
+                    *columns = Some(self.columns.write(rows, is_compressed)?);
+                }
+                Ok(columns.clone().unwrap_or_default())
+            }
+            _ => Ok(vec![]),
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        self.deliver(vec![rows.clone(); self.peers.len()], columns).await
+    }
+
+    /// Sends rows to each rank, whose columns are written.
+    async fn deliver(&mut self, pieces: Vec<RecordBatch>, columns: Vec<Vec<Column>>) -> Result<()> {
         self.metrics.round();
         self.greet().await?;
-        let mut messages = Vec::with_capacity(pieces.len());
-        for (piece, peer) in pieces.iter().zip(&self.peers) {
-            let mut columns = vec![];
-            if let Some(peer) = peer
-                && peer.is_open
-                && piece.num_rows() > 0
-            {
-                let is_compressed = self.exchange.is_compressed && !peer.is_neighbour;
-                for (writer, array) in self.columns.iter_mut().zip(piece.columns()) {
-                    let (form, message) = writer.write(array, is_compressed)?;
-                    self.metrics.column(peer.is_neighbour, array.get_buffer_memory_size(), message.len());
-                    columns.push((form, message));
-                }
-                self.metrics.sent(piece.num_rows());
+        for ((piece, peer), columns) in pieces.iter().zip(&self.peers).zip(&columns) {
+            let Some(peer) = peer.as_ref().filter(|_| !columns.is_empty()) else { continue };
+            for (array, (_, message)) in piece.columns().iter().zip(columns) {
+                self.metrics.column(peer.is_neighbour, array.get_buffer_memory_size(), message.len());
             }
-            messages.push(columns);
+            self.metrics.sent(piece.num_rows());
         }
         let waiting = Instant::now();
-        let sending = self.peers.iter_mut().zip(&pieces).zip(messages).map(async |((peer, piece), columns)| {
+        let sending = self.peers.iter_mut().zip(&pieces).zip(columns).map(async |((peer, piece), columns)| {
             let Some(peer) = peer.as_mut().filter(|peer| peer.is_open) else { return Ok(()) };
             let described = columns.iter().map(|(form, message)| (*form, message.len())).collect();
             let sizes = Sizes { rows: piece.num_rows(), columns: described };

@@ -2,20 +2,24 @@
 
 mod murmur3;
 
-use arrow::array::{RecordBatch, UInt32Array};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{DataType, SchemaRef};
 use overspill_join::keys::{KeyCodec, KeyData};
 use overspill_join::memory::row_bytes;
 use overspill_join::rows::{scatter_batches, sort_by_number};
 
 use crate::error::{Error, Result};
+use crate::heavy_keys::{self, Route, Routes};
 use murmur3::{murmur3, murmur3_word};
 
-/// The most partitions.
+/// The largest number of a partition.
 const MOST: usize = u16::MAX as usize;
 
 /// What decides the partition of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct HashPartitioning {
     /// The columns with its key.
     pub keys: Vec<usize>,
@@ -25,8 +29,10 @@ pub struct HashPartitioning {
     pub seed: u32,
     /// How many partitions there are.
     pub partitions: usize,
-    /// The partition of rows that have no partner.
+    /// The partition of rows that have no partner, or whose key is too heavy to move them.
     pub home: usize,
+    /// The keys that many rows have.
+    pub heavy: Arc<Routes>,
 }
 
 /// Collects rows, and hands them out in partitions. The first pass counts the rows of each partition as they come, the second moves all
@@ -39,21 +45,24 @@ pub struct HashPartitioner {
     partitioning: HashPartitioning,
     codec: KeyCodec,
     batches: Vec<RecordBatch>,
-    /// The partition of each row.
+    /// The partition of each row. One more than there are stands for all.
     numbers: Vec<u16>,
     /// Of each partition.
     bytes: Vec<usize>,
+    /// Of rows that go to all.
+    everywhere: usize,
 }
 
 impl HashPartitioner {
     /// A partitioner of rows of this schema.
     ///
     /// # Errors
-    /// If there are no keys, or of a type that cannot be joined, or more than 65,535 partitions.
+    /// If there are no keys, or of a type that cannot be joined, or more than 65,534 partitions.
     pub fn new(schema: SchemaRef, partitioning: HashPartitioning) -> Result<Self> {
-        if partitioning.partitions > MOST {
+        if partitioning.partitions >= MOST {
             let count = partitioning.partitions;
-            return Err(Error::Invalid(format!("rows cannot be partitioned for {count} ranks: {MOST} are the most")));
+            let most = MOST - 1;
+            return Err(Error::Invalid(format!("rows cannot be partitioned for {count} ranks: {most} are the most")));
         }
         let columns = schema.fields().len();
         if partitioning.keys.is_empty() || partitioning.keys.iter().any(|key| *key >= columns) {
@@ -62,7 +71,25 @@ impl HashPartitioner {
         let types: Vec<DataType> = partitioning.keys.iter().map(|key| schema.field(*key).data_type().clone()).collect();
         let codec = KeyCodec::try_new(&types, partitioning.null_equal)?;
         let bytes = vec![0; partitioning.partitions];
-        Ok(Self { schema, partitioning, codec, batches: vec![], numbers: vec![], bytes })
+        Ok(Self { schema, partitioning, codec, batches: vec![], numbers: vec![], bytes, everywhere: 0 })
+    }
+
+    /// Hashes of the keys of rows, by which heavy ones are told. `O(n)`.
+    ///
+    /// # Errors
+    /// If keys cannot be packed.
+    pub fn hashes(&self, batch: &RecordBatch) -> Result<Vec<u32>> {
+        let keys = self.codec.encode(&self.key_columns(batch))?;
+        Ok(hashes(&keys.data, batch.num_rows(), heavy_keys::SEED))
+    }
+
+    /// From now on rows with these keys are treated as they say.
+    pub fn set_heavy(&mut self, heavy: Arc<Routes>) {
+        self.partitioning.heavy = heavy;
+    }
+
+    fn key_columns(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.partitioning.keys.iter().map(|key| batch.column(*key).clone()).collect()
     }
 
     /// Takes rows in. `O(n)`.
@@ -73,34 +100,35 @@ impl HashPartitioner {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let HashPartitioning { keys, seed, partitions, home, .. } = &self.partitioning;
-        let columns: Vec<_> = keys.iter().map(|key| batch.column(*key).clone()).collect();
-        let keys = self.codec.encode(&columns)?;
+        let keys = self.codec.encode(&self.key_columns(&batch))?;
+        let HashPartitioning { seed, partitions, home, heavy, .. } = &self.partitioning;
+        let begin = self.numbers.len();
         // The upper bits of the product: no division, and any number of partitions.
         let partition = |hash: u32| ((u64::from(hash) * *partitions as u64) >> 32) as u16;
-        let begin = self.numbers.len();
-        match &keys.data {
-            KeyData::Word64(words) => {
-                self.numbers.extend(words.iter().map(|word| partition(murmur3_word(*word, *seed))));
-            }
-            KeyData::Word128(words) => {
-                let hash = |[low, high]: &[u64; 2]| murmur3_word(*high, murmur3_word(*low, *seed));
-                self.numbers.extend(words.iter().map(|words| partition(hash(words))));
-            }
-            KeyData::Rows(rows) => {
-                self.numbers.extend((0..batch.num_rows()).map(|row| partition(murmur3(rows.get(row), *seed))));
+        self.numbers.extend(hashes(&keys.data, batch.num_rows(), *seed).into_iter().map(partition));
+        let numbers = &mut self.numbers[begin..];
+        if !heavy.is_empty() {
+            for (number, hash) in numbers.iter_mut().zip(hashes(&keys.data, batch.num_rows(), heavy_keys::SEED)) {
+                match heavy.of(hash) {
+                    Some(Route::Stay) => *number = *home as u16,
+                    Some(Route::Everywhere) => *number = *partitions as u16,
+                    None => {}
+                }
             }
         }
         if let Some(matchable) = &keys.matchable {
-            for (number, is_matchable) in self.numbers[begin..].iter_mut().zip(matchable) {
+            for (number, is_matchable) in numbers.iter_mut().zip(matchable) {
                 if !is_matchable {
                     *number = *home as u16;
                 }
             }
         }
         let row_bytes = row_bytes(&batch);
-        for number in &self.numbers[begin..] {
-            self.bytes[usize::from(*number)] += row_bytes;
+        for number in numbers {
+            match self.bytes.get_mut(usize::from(*number)) {
+                Some(bytes) => *bytes += row_bytes,
+                None => self.everywhere += row_bytes,
+            }
         }
         self.batches.push(batch);
         Ok(())
@@ -108,7 +136,7 @@ impl HashPartitioner {
 
     /// The bytes of the largest partition, each row counted as the average of its batch.
     pub fn largest(&self) -> usize {
-        self.bytes.iter().copied().max().unwrap_or(0)
+        self.bytes.iter().copied().max().unwrap_or(0) + self.everywhere
     }
 
     /// Whether there are no rows.
@@ -122,10 +150,17 @@ impl HashPartitioner {
     /// If Arrow cannot put rows together.
     pub fn take(&mut self) -> Result<Vec<RecordBatch>> {
         self.bytes.fill(0);
-        let (rows, ends) = sort_by_number(&self.numbers, self.partitioning.partitions);
+        self.everywhere = 0;
+        let (rows, ends) = sort_by_number(&self.numbers, self.partitioning.partitions + 1);
         self.numbers.clear();
         let begins = std::iter::once(0).chain(ends.iter().copied());
-        let pieces = begins.zip(&ends).map(|(begin, end)| UInt32Array::new(rows.slice(begin, end - begin), None));
+        let mut pieces: Vec<ScalarBuffer<u32>> =
+            begins.zip(&ends).map(|(begin, end)| rows.slice(begin, end - begin)).collect();
+        let everywhere = pieces.pop().unwrap_or_default();
+        let pieces = pieces.into_iter().map(|piece| match everywhere.is_empty() {
+            true => UInt32Array::new(piece, None),
+            false => UInt32Array::from([&piece[..], &everywhere[..]].concat()),
+        });
         let batches = std::mem::take(&mut self.batches);
         if batches.is_empty() {
             return Ok(vec![RecordBatch::new_empty(self.schema.clone()); self.partitioning.partitions]);
@@ -134,10 +169,19 @@ impl HashPartitioner {
     }
 }
 
+/// A hash of each key.
+fn hashes(keys: &KeyData, rows: usize, seed: u32) -> Vec<u32> {
+    match keys {
+        KeyData::Word64(words) => words.iter().map(|word| murmur3_word(*word, seed)).collect(),
+        KeyData::Word128(words) => {
+            words.iter().map(|[low, high]| murmur3_word(*high, murmur3_word(*low, seed))).collect()
+        }
+        KeyData::Rows(keys) => (0..rows).map(|row| murmur3(keys.get(row), seed)).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
     use arrow::datatypes::Int64Type;
 
@@ -152,8 +196,8 @@ mod tests {
     }
 
     fn partitioned(batches: &[RecordBatch], keys: &[usize], partitions: usize, seed: u32) -> Vec<RecordBatch> {
-        let partitioning =
-            HashPartitioning { keys: keys.to_vec(), null_equal: false, seed, partitions, home: partitions - 1 };
+        let (keys, heavy) = (keys.to_vec(), Arc::default());
+        let partitioning = HashPartitioning { keys, null_equal: false, seed, partitions, home: partitions - 1, heavy };
         let mut partitioner = HashPartitioner::new(batches[0].schema(), partitioning).unwrap();
         batches.iter().for_each(|batch| partitioner.push(batch.clone()).unwrap());
         partitioner.take().unwrap()

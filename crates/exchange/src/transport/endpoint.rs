@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::frame::{Frame, FrameKind, JobId};
 use super::state::State;
+use crate::error::Error;
 use crate::rank::Rank;
 use crate::topology::Topology;
 
@@ -54,6 +55,11 @@ impl Endpoint {
     pub fn lose(&self, rank: Rank, cause: &str) {
         let wakers = self.state().lose(rank, &cause.into());
         wakers.into_iter().for_each(|waker| waker.wake());
+    }
+
+    /// Why no job can go on; `None` if jobs can.
+    pub fn lost(&self) -> Option<Error> {
+        self.state().lost()
     }
 
     pub(super) fn send(&self, to: Rank, job: JobId, kind: FrameKind) {

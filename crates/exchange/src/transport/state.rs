@@ -83,6 +83,11 @@ impl State {
         self.finished.add(id);
     }
 
+    /// Why no job can go on.
+    pub fn lost(&self) -> Option<Error> {
+        self.lost.clone()
+    }
+
     /// How many jobs there are that have not ended.
     pub fn jobs(&self) -> usize {
         self.jobs.len()

@@ -30,6 +30,7 @@ fn spec(batch: &RecordBatch, levels: Levels) -> ShuffleSpec {
         levels,
         is_compressed: true,
         round_bytes: 10_000,
+        heavy: None,
     }
 }
 

@@ -26,6 +26,7 @@ fn exchanged(nodes: usize, ranks_per_node: usize, levels: Levels, is_compressed:
         levels,
         is_compressed,
         round_bytes: 1 << 24,
+        heavy: None,
     };
     let endpoints = ranks(Topology::of_nodes(count, ranks_per_node).unwrap(), None);
     let all = shuffle_all(&endpoints, &spec, &batches);

@@ -75,6 +75,7 @@ fn joins(seed: u64) -> u64 {
         levels,
         is_compressed,
         round_bytes,
+        heavy: None,
     };
     let mut rounds = 0;
     let shuffled = [0, 1].map(|side| shuffle_all(&endpoints, &spec(side), &tables.sides[side]));
@@ -97,7 +98,7 @@ fn joins(seed: u64) -> u64 {
 /// A shuffle of rows like these by their first column.
 fn by_first_column(batch: &RecordBatch, levels: Levels, is_compressed: bool, round_bytes: usize) -> ShuffleSpec {
     let schema = batch.schema();
-    ShuffleSpec { number: 0, schema, keys: vec![0], null_equal: false, levels, is_compressed, round_bytes }
+    ShuffleSpec { number: 0, schema, keys: vec![0], null_equal: false, levels, is_compressed, round_bytes, heavy: None }
 }
 
 /// Rows from one rank to another keep their order, on which compression lives.

@@ -23,6 +23,7 @@ fn equal_keys_make_rounds_small() {
             levels,
             is_compressed: false,
             round_bytes: ROUND,
+            heavy: None,
         };
         let all = shuffle_all(&endpoints, &spec, &vec![vec![batch]; 8]);
         let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();

@@ -8,7 +8,7 @@ mod header;
 mod library;
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -34,21 +34,22 @@ pub fn is_rank_of_mpi() -> bool {
 #[derive(Debug)]
 pub struct MpiRank {
     endpoint: Arc<Endpoint>,
+    sharing_memory: usize,
     commands: Sender<Command>,
     thread: JoinHandle<Result<()>>,
 }
 
 impl MpiRank {
-    /// Starts MPI by the library at `path`. Ranks that share memory are on one node, unless `ranks_per_node` says otherwise. Call it once in
-    /// a process.
+    /// Starts MPI by the library at `path`, or by the one beside the program. Ranks that share memory are on one node, unless
+    /// `ranks_per_node` says otherwise. Call it once in a process.
     ///
     /// # Errors
     /// If there is no such library, or MPI does not start.
-    pub fn start(path: &Path, ranks_per_node: Option<NonZeroUsize>) -> Result<Self> {
+    pub fn start(path: Option<&Path>, ranks_per_node: Option<NonZeroUsize>) -> Result<Self> {
         let (commands, taken) = mpsc::channel();
         let (started, ranks) = mpsc::channel();
         let (made, endpoints) = mpsc::channel();
-        let path = path.to_owned();
+        let path = path.map_or_else(beside_program, |path| Ok(path.to_owned()))?;
         let thread = std::thread::Builder::new().name("overspill-mpi".to_owned()).spawn(move || {
             let mpi = match Mpi::start(&path) {
                 Ok(mpi) => mpi,
@@ -71,14 +72,20 @@ impl MpiRank {
             None => Topology::new(&nodes(&lowest))?,
         };
         let wire = Box::new(Queue(commands.clone()));
+        let sharing_memory = lowest.iter().filter(|other| **other == lowest[rank]).count();
         let endpoint = Arc::new(Endpoint::new(rank, Arc::new(topology), wire));
         let _ = made.send(Arc::downgrade(&endpoint));
-        Ok(Self { endpoint, commands, thread })
+        Ok(Self { endpoint, sharing_memory, commands, thread })
     }
 
     /// The rank's part in all jobs.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
+    }
+
+    /// How many ranks are on this machine, whatever nodes they were said to be on.
+    pub fn sharing_memory(&self) -> usize {
+        self.sharing_memory
     }
 
     /// The time in which MPI's own `MPI_Alltoallv` brings so many bytes from each rank to each, if all call this at once: the bound of an exchange.
@@ -99,6 +106,13 @@ impl MpiRank {
         let _ = self.commands.send(Command::End);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// The library that `make mpi` compiles, beside the program.
+fn beside_program() -> Result<PathBuf> {
+    let program =
+        std::env::current_exe().map_err(|error| Error::Mpi(format!("this program cannot be found: {error}")))?;
+    Ok(program.with_file_name("liboverspill_mpi.so"))
 }
 
 /// Numbers for nodes, which MPI tells by their lowest ranks.
@@ -130,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_missing_is_named() {
-        let error = MpiRank::start(Path::new("/nowhere/liboverspill_mpi.so"), None).unwrap_err().to_string();
+        let error = MpiRank::start(Some(Path::new("/nowhere/liboverspill_mpi.so")), None).unwrap_err().to_string();
         assert!(error.contains("No such file or directory") && error.contains("make mpi"), "{error}");
     }
 }
