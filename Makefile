@@ -23,7 +23,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -33,6 +33,7 @@ help:
 	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
 	@echo "make mpi               the library that ranks of MPI jobs load, by this machine's mpicc; make test-mpi starts some"
+	@echo "make test-mpi-long     TPC-H among 2, 3, 4 and 8 ranks, and 20 killed ones"
 	@echo "make gpu-bundle        what scripts/gpu-session needs to check and measure a machine with a GPU"
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
@@ -136,8 +137,16 @@ mpi:
 	done
 
 # Shuffles among 1, 2, 3 and 8 processes. It takes mpirun.
-test-mpi: mpi
+# Ranks that mpirun starts: their messages, and queries. test-mpi-long has more ranks and a scale factor of 1.
+test-mpi: mpi $(VENV)/complete
 	OVERSPILL_MPI_LIBRARY="$(abspath $(TARGET_DIR))/liboverspill_mpi.so" $(CARGO_TEST) --test mpi -- --nocapture
+	$(CARGO) build --workspace --locked
+	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
+	"$(VENV)/bin/python" tests/tpch/ranks.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --ranks 3 --ranks-per-node 2 --kills 2
+
+test-mpi-long: mpi build $(VENV)/complete
+	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
+	"$(VENV)/bin/python" tests/tpch/ranks.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --kills 20
 
 # What scripts/gpu-session runs, stripped and packed: the machine that has the GPU needs its driver alone. The tests are of the dev
 # profile, whose assertions they are written for.

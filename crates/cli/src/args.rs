@@ -6,6 +6,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use datafusion::error::DataFusionError;
 use overspill::size::Size;
 
+use crate::ranks::MpiArgs;
 use crate::tls::TlsArgs;
 
 #[derive(Debug, Args)]
@@ -64,6 +65,9 @@ pub struct SqlArguments {
 
     #[command(flatten, next_help_heading = "Cluster")]
     pub tls: TlsArgs,
+
+    #[command(flatten, next_help_heading = "MPI")]
+    pub mpi: MpiArgs,
 
     /// After a statement that fails: stop (the default of scripts) or continue
     #[arg(long, value_name = "ACTION")]

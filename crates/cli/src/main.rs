@@ -10,6 +10,7 @@ mod interrupt;
 mod machine;
 mod output;
 mod progress;
+mod ranks;
 mod repl;
 mod script;
 mod shell;

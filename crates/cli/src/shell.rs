@@ -1,10 +1,12 @@
 //! The state of a run of SQL, and how its statements run.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::record_batch::RecordBatch;
 use futures::TryStreamExt;
 use overspill_cluster::Cluster;
+use overspill_ranks::Leader;
 use overspill_session::{Left, Limits, Location, Piece, Place, STATEMENTS, Session};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, debug_span};
@@ -39,19 +41,35 @@ pub struct Shell {
 }
 
 impl Shell {
-    pub fn open(arguments: SqlArguments, limits: &Limits, interactive: bool) -> Outcome<Self> {
+    /// Opens a session, whose queries run on all ranks if this is the first of several.
+    pub fn open(
+        arguments: SqlArguments,
+        limits: &Limits,
+        leader: Option<Arc<Leader>>,
+        interactive: bool,
+    ) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
-        let session = match &arguments.cluster {
-            Some(scheduler) => {
+        let session = match (&arguments.cluster, leader) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::message(
+                    "--cluster is for one process, and mpirun has started several: leave one out",
+                ));
+            }
+            (Some(scheduler), None) => {
                 let cluster = Cluster::at(scheduler, arguments.tls.network()?);
                 Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
                     cluster.extend(builder)
                 })?
             }
-            None if arguments.tls.is_given() => {
+            (None, _) if arguments.tls.is_given() => {
                 return Err(Failure::message("--tls-cert is for a cluster: add --cluster HOST:PORT"));
             }
-            None => Session::open(limits, &arguments.settings, machine::runtime())?,
+            (None, Some(leader)) => {
+                Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
+                    Ok(leader.extend(builder))
+                })?
+            }
+            (None, None) => Session::open(limits, &arguments.settings, machine::runtime())?,
         };
         session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;

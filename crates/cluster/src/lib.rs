@@ -19,18 +19,21 @@
 #![deny(missing_docs)]
 
 mod client;
-mod codec;
 mod declared;
 mod error;
 mod executor;
-mod gather;
 mod network;
-mod scan;
 mod scheduler;
 mod settings;
+
+use ballista_core::serde::BallistaPhysicalExtensionCodec;
+use overspill_distributed::PlanCodec;
 
 pub use client::Cluster;
 pub use executor::{ExecutorOptions, serve_executor};
 pub use network::{Network, TlsFiles};
 pub use scheduler::{SchedulerOptions, serve_scheduler};
 pub use settings::machine_settings;
+
+/// The codec of clients, schedulers and executors.
+type ClusterCodec = PlanCodec<BallistaPhysicalExtensionCodec>;

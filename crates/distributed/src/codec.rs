@@ -1,11 +1,10 @@
-//! How plans travel: Ballista's codec, and what Overspill adds to plans.
+//! How plans travel: what Overspill adds to plans, beside the codec of who runs them.
 //!
 //! A node of Overspill is a magic word, a byte for its kind, and the node of DataFusion that it replaces, over empty inputs; the
 //! inputs travel beside it. A function or expression of Overspill is a byte and what [`overspill::travel`] makes of it.
 
 use std::sync::Arc;
 
-use ballista_core::serde::BallistaPhysicalExtensionCodec;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::TaskContext;
@@ -30,7 +29,7 @@ use overspill::{HybridJoinExec, ThetaJoinExec};
 use crate::gather::GatherExec;
 use crate::scan;
 
-/// What a node of Overspill begins with. No message of Ballista does: its first byte is a field's tag.
+/// What a node of Overspill begins with. No protobuf message does: its first byte is a field's tag.
 const MAGIC: &[u8] = b"\xffOverspill";
 
 const HYBRID_JOIN: u8 = 1;
@@ -42,13 +41,13 @@ const SCAN: u8 = 6;
 
 const UNPRUNABLE: &[u8] = b"\xffunprunable";
 
-/// The codec of clients, schedulers and executors.
+/// The codec of all processes that run a plan. What is not of Overspill is left to another one.
 #[derive(Debug, Default)]
-pub struct ClusterCodec {
-    ballista: BallistaPhysicalExtensionCodec,
+pub struct PlanCodec<C> {
+    other: C,
 }
 
-impl ClusterCodec {
+impl<C: PhysicalExtensionCodec> PlanCodec<C> {
     /// Writes the node of DataFusion that a node replaces, over empty inputs.
     fn encode_planned(&self, kind: u8, planned: Arc<dyn ExecutionPlan>, buf: &mut Vec<u8>) -> Result<()> {
         let inputs = planned.children().into_iter().map(empty).collect();
@@ -88,7 +87,7 @@ fn hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<&HashJoinExec> {
     plan.downcast_ref().ok_or_else(|| internal_datafusion_err!("{} arrived for a hash join", plan.name()))
 }
 
-impl PhysicalExtensionCodec for ClusterCodec {
+impl<C: PhysicalExtensionCodec> PhysicalExtensionCodec for PlanCodec<C> {
     fn try_decode(
         &self,
         buf: &[u8],
@@ -97,7 +96,7 @@ impl PhysicalExtensionCodec for ClusterCodec {
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some([kind, bytes @ ..]) = buf.strip_prefix(MAGIC) else {
-            return self.ballista.try_decode(buf, inputs, context, converter);
+            return self.other.try_decode(buf, inputs, context, converter);
         };
         match *kind {
             HYBRID_JOIN => {
@@ -149,7 +148,7 @@ impl PhysicalExtensionCodec for ClusterCodec {
         } else if node.is::<GroupingSetsInputExec>() {
             GROUPING_SETS_INPUT
         } else {
-            return self.ballista.try_encode(node, buf, converter);
+            return self.other.try_encode(node, buf, converter);
         };
         buf.extend_from_slice(MAGIC);
         buf.push(kind);
@@ -192,7 +191,7 @@ impl PhysicalExtensionCodec for ClusterCodec {
                 buf.extend_from_slice(UNPRUNABLE);
                 Ok(())
             }
-            None => self.ballista.try_encode_expr(expr, buf, context),
+            None => self.other.try_encode_expr(expr, buf, context),
         }
     }
 
@@ -204,7 +203,7 @@ impl PhysicalExtensionCodec for ClusterCodec {
     ) -> Result<Arc<dyn PhysicalExpr>> {
         match (buf, inputs) {
             (UNPRUNABLE, [operand]) => Ok(travel::hide_from_statistics(Arc::clone(operand))),
-            _ => self.ballista.try_decode_expr(buf, inputs, context),
+            _ => self.other.try_decode_expr(buf, inputs, context),
         }
     }
 }

@@ -15,7 +15,7 @@ use datafusion::physical_plan::{
 ///
 /// A join that returns rows of its collected side, or counts its nulls, must see all rows of the other side in one task. It
 /// does not say so: within one process its streams share what they have seen. This node says it for such a join, and neither
-/// DataFusion nor Ballista takes it out of a plan.
+/// DataFusion nor who runs the plan takes it out.
 #[derive(Debug)]
 pub struct GatherExec {
     input: Arc<dyn ExecutionPlan>,

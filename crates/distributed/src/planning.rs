@@ -1,23 +1,22 @@
-//! How a plan for a cluster is optimized.
+//! How a plan for several processes is optimized.
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinType, Result};
+use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::{NestedLoopJoinExec, PartitionMode};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use overspill::{HybridJoinExec, ThetaJoinExec};
 
 use crate::gather::GatherExec;
 
-/// Partitions of a query, unless the session has more. A task runs as many of them as its executor has threads.
-const PARTITIONS: usize = 8;
-
 /// Rules for one process: their nodes share state among streams, or read files of indexes. Sorts and windows are replaced in
-/// each task.
+/// each process.
 const FOR_ONE_PROCESS: [&str; 7] = [
     "shared_build",
     "index_scan_selection",
@@ -31,8 +30,8 @@ const FOR_ONE_PROCESS: [&str; 7] = [
 /// The rule after which joins are those of Overspill.
 const LAST_JOIN_RULE: &str = "theta_join_selection";
 
-/// A copy of a session that plans for a cluster.
-pub fn planning_for_cluster(state: &SessionState) -> SessionState {
+/// A copy of a session that plans for several processes, with this number of partitions among all of them.
+pub fn for_processes(state: &SessionState, partitions: usize) -> SessionState {
     let mut rules = Vec::new();
     for rule in state.physical_optimizers() {
         if !FOR_ONE_PROCESS.contains(&rule.name()) {
@@ -45,20 +44,21 @@ pub fn planning_for_cluster(state: &SessionState) -> SessionState {
     let mut state = SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(rules).build();
     let options = state.config_mut().options_mut();
     let execution = &mut options.execution;
-    execution.target_partitions = execution.target_partitions.max(PARTITIONS);
-    // Ballista's messages hold arrays of views whole, also for a few of their rows.
+    execution.target_partitions = partitions;
+    // Messages hold the buffers of views whole, also for a few of their rows.
     execution.parquet.schema_force_view_types = false;
     let optimizer = &mut options.optimizer;
-    // Ballista takes it out of plans, with the number of partitions that nodes above rely on.
+    // It would send rows to other processes for no more than their number. Ballista takes it out of plans, with the number of
+    // partitions that nodes above rely on.
     optimizer.enable_round_robin_repartition = false;
     // A shuffle does not keep the order of rows.
     optimizer.prefer_existing_sort = false;
     optimizer.repartition_joins = true;
     optimizer.prefer_hash_join = true;
-    // A collected build side would be read by every task. Only joins that must have one do.
+    // A collected build side would be read by every process. Only joins that must have one do.
     optimizer.hash_join_single_partition_threshold = 0;
     optimizer.hash_join_single_partition_threshold_rows = 0;
-    // Filters that a join computes while it runs do not reach the scans of other tasks.
+    // Filters that a join computes while it runs do not reach the scans of other processes.
     optimizer.enable_dynamic_filter_pushdown = false;
     optimizer.enable_join_dynamic_filter_pushdown = false;
     optimizer.enable_topk_dynamic_filter_pushdown = false;
@@ -66,7 +66,7 @@ pub fn planning_for_cluster(state: &SessionState) -> SessionState {
     state
 }
 
-/// Brings the probe side of joins into one task whose streams must know of each other's rows: those with a collected build side
+/// Brings the probe side of joins into one process whose streams must know of each other's rows: those with a collected build side
 /// that return its rows, or that distinguish a null from no match.
 #[derive(Debug)]
 struct GatherProbes;
@@ -94,7 +94,9 @@ impl PhysicalOptimizerRule for GatherProbes {
     }
 }
 
-fn needs_all_probe_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
+/// Whether a join must see all its probe rows in one process: it returns rows of a build side that its streams share, or distinguishes
+/// a null from no match.
+pub fn needs_all_probe_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = node.downcast_ref::<ThetaJoinExec>() {
         return returns_build_rows(join.join_type());
     }
@@ -110,4 +112,19 @@ fn needs_all_probe_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
 fn returns_build_rows(join_type: JoinType) -> bool {
     use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
     matches!(join_type, Left | Full | LeftSemi | LeftAnti | LeftMark)
+}
+
+/// Whether a window function has what DataFusion's messages have no place for. Nothing but its debug text shows that.
+pub fn loses_window_properties(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let bounded = node.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
+    let functions = bounded.or_else(|| node.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr));
+    functions.into_iter().flatten().any(|function| {
+        let shown = format!("{function:?}");
+        ["filter: Some(", "ignore_nulls: true", "is_reversed: true"].iter().any(|property| shown.contains(property))
+    })
+}
+
+/// Whether a node writes rows to files. It runs where the user is. One of the two is the node around sinks that puts files in place.
+pub fn is_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<DataSinkExec>() || plan.name() == "WriteAsideExec"
 }

@@ -21,7 +21,8 @@ use tonic::{Code, Request, Status, Streaming};
 use super::Cluster;
 use crate::error::{LOST, failed, refusal, unsealed};
 use crate::network::{Network, is_of_transport};
-use crate::settings::{MESSAGE, VERSION, VERSION_HEADER};
+use crate::settings::{MESSAGE, VERSION_HEADER};
+use overspill_distributed::settings::VERSION;
 
 /// Why an attempt has ended without rows.
 #[derive(Debug)]

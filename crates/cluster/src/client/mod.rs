@@ -4,7 +4,6 @@ mod analyze;
 mod job;
 mod planner;
 mod query;
-mod rules;
 mod subqueries;
 
 use std::sync::Arc;

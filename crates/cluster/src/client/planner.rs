@@ -8,7 +8,6 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
-use datafusion::datasource::sink::DataSinkExec;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::QueryPlanner;
@@ -20,17 +19,19 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions};
 use datafusion::physical_planner::PhysicalPlanner;
 use overspill::travel::{FileKind, encode_scalar};
+use overspill_distributed::planning::{for_processes, is_sink, loses_window_properties};
 
 use super::analyze::ClusterAnalyzeExec;
 use super::query::ClusterQueryExec;
-use super::rules::planning_for_cluster;
 use super::{Cluster, default_planner};
 use crate::error::refused;
 use crate::settings::travelling;
+
+/// Partitions of a query, unless the session has more. A task runs as many of them as its executor has threads.
+const PARTITIONS: usize = 8;
 
 /// Plans queries for a cluster where they can run there, and else for this process.
 #[derive(Debug)]
@@ -46,7 +47,8 @@ impl QueryPlanner for ClusterPlanner {
         let Some(state) = session.as_any().downcast_ref::<SessionState>().filter(|_| scans_tables(plan)) else {
             return self.plan_with(plan, session).await;
         };
-        let for_cluster = planning_for_cluster(state);
+        let partitions = state.config().target_partitions().max(PARTITIONS);
+        let for_cluster = for_processes(state, partitions);
         let planned = self.plan_with(plan, &for_cluster).await?;
         if let LogicalPlan::Explain(explain) = plan {
             let explained = self.plan_with(&explain.plan, &for_cluster).await?;
@@ -74,7 +76,6 @@ impl ClusterPlanner {
         plan: Arc<dyn ExecutionPlan>,
         options: &ConfigOptions,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        // A sink runs where the user is. The other is the node around sinks that puts files in place.
         if is_sink(&plan) {
             let [input] = plan.children()[..] else { return Ok(None) };
             let Some(input) = self.on_cluster(Arc::clone(input), options)? else { return Ok(None) };
@@ -100,10 +101,6 @@ impl ClusterPlanner {
         // The scheduler cuts the plan with the settings that it was made with.
         ClusterQueryExec::try_new(self.cluster.clone(), Arc::clone(plan), travelling(options)?).map(Some)
     }
-}
-
-fn is_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<DataSinkExec>() || plan.name() == "WriteAsideExec"
 }
 
 fn scans_tables(plan: &LogicalPlan) -> bool {
@@ -177,16 +174,6 @@ fn refuse(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(())
-}
-
-/// Whether a window function has what DataFusion's messages have no place for. Nothing but its debug text shows that.
-fn loses_window_properties(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let bounded = node.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr);
-    let functions = bounded.or_else(|| node.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr));
-    functions.into_iter().flatten().any(|function| {
-        let shown = format!("{function:?}");
-        ["filter: Some(", "ignore_nulls: true", "is_reversed: true"].iter().any(|property| shown.contains(property))
-    })
 }
 
 fn calls_our_functions(expr: &Arc<dyn PhysicalExpr>) -> bool {

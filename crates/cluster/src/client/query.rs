@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::Cluster;
 use super::job::{Attempt, Ended, Rows};
-use crate::codec::ClusterCodec;
+use crate::ClusterCodec;
 use crate::declared::declared;
 use crate::error::{failed, refused};
 

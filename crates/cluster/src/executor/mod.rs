@@ -25,13 +25,14 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use overspill::memory::HeadroomPool;
 use overspill::spill::SpillDirectory;
 use overspill::{OverspillConfig, OverspillRuntime};
+use overspill_distributed::settings::VERSION;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::codec::ClusterCodec;
+use crate::ClusterCodec;
 use crate::error::{OTHER_VERSION, failed};
 use crate::network::{Network, is_of_transport};
-use crate::settings::{MESSAGE, VERSION, producer};
+use crate::settings::{MESSAGE, producer};
 use stage::StageEngine;
 use tasks::Tasks;
 

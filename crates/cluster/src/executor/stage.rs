@@ -21,6 +21,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions};
 use datafusion::prelude::SessionConfig;
 use overspill::{CountedWindowExec, OverspillConfig, ShuffleCompression, SpillingSortExec};
+use overspill_distributed::settings::{on_this_machine, with_settings};
 
 use super::compact::CompactExec;
 use super::connections::Connections;
@@ -28,7 +29,6 @@ use super::shuffle::{BlockStage, FetchExec, Output};
 use super::tasks::Tasks;
 use crate::error::{LOST, failed, root_of, sealed};
 use crate::network::Network;
-use crate::settings::{on_this_machine, with_settings};
 
 /// How long a connection between executors is kept for the next fetch.
 const IDLE: Duration = Duration::from_secs(30);

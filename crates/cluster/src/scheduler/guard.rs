@@ -26,7 +26,8 @@ use tonic::{Request, Response, Status};
 use super::Server;
 use super::members::{Members, Moment, address_of};
 use crate::error::{LOST, OTHER_VERSION};
-use crate::settings::{VERSION, VERSION_HEADER};
+use crate::settings::VERSION_HEADER;
+use overspill_distributed::settings::VERSION;
 
 /// How often executors are looked after.
 const LOOK: Duration = Duration::from_millis(500);

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Server as Transport;
 use tonic::transport::server::TcpIncoming;
 
-use crate::codec::ClusterCodec;
+use crate::ClusterCodec;
 use crate::error::failed;
 use crate::network::Network;
 use crate::settings::{MESSAGE, producer};

@@ -23,7 +23,7 @@ use overspill_codec::BlockReader;
 use super::block_schema;
 use crate::error::{LOST, failed};
 use crate::executor::connections::Connections;
-use crate::settings::with_settings;
+use overspill_distributed::settings::with_settings;
 
 /// What a file holds in its record batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

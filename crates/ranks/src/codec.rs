@@ -1,0 +1,190 @@
+//! How exchanges travel in plans.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::PhysicalExprNode;
+use datafusion_proto_common::protobuf_common::Schema as SchemaMessage;
+use overspill_distributed::PlanCodec;
+use overspill_exchange::Side;
+use prost::Message;
+
+use crate::exec::{AwayExec, RankBroadcastExec, RankGatherExec, RankShuffleExec, Way};
+use crate::job::HeavyJoin;
+
+/// The codec of plans among ranks.
+pub type RanksCodec = PlanCodec<ExchangeCodec>;
+
+/// The codec of exchanges.
+#[derive(Debug, Default)]
+pub struct ExchangeCodec;
+
+#[derive(Clone, PartialEq, Message)]
+struct WayMessage {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(bool, tag = "2")]
+    is_two_levels: bool,
+    #[prost(bool, tag = "3")]
+    is_compressed: bool,
+    #[prost(uint64, tag = "4")]
+    round_bytes: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ShuffleMessage {
+    #[prost(message, required, tag = "1")]
+    way: WayMessage,
+    #[prost(uint64, tag = "2")]
+    lanes: u64,
+    #[prost(message, repeated, tag = "3")]
+    keys: Vec<PhysicalExprNode>,
+    #[prost(message, optional, tag = "4")]
+    heavy: Option<HeavyMessage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct HeavyMessage {
+    #[prost(uint64, tag = "1")]
+    join: u64,
+    #[prost(bool, tag = "2")]
+    is_right: bool,
+    #[prost(bool, tag = "3")]
+    left_may_go_everywhere: bool,
+    #[prost(bool, tag = "4")]
+    right_may_go_everywhere: bool,
+}
+
+impl From<(HeavyJoin, Side)> for HeavyMessage {
+    fn from((join, side): (HeavyJoin, Side)) -> Self {
+        let [left_may_go_everywhere, right_may_go_everywhere] = join.may_go_everywhere;
+        Self { join: join.number, is_right: side == Side::Right, left_may_go_everywhere, right_may_go_everywhere }
+    }
+}
+
+impl From<HeavyMessage> for (HeavyJoin, Side) {
+    fn from(message: HeavyMessage) -> Self {
+        let may_go_everywhere = [message.left_may_go_everywhere, message.right_may_go_everywhere];
+        let side = if message.is_right { Side::Right } else { Side::Left };
+        (HeavyJoin { number: message.join, may_go_everywhere }, side)
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GatherMessage {
+    #[prost(message, required, tag = "1")]
+    way: WayMessage,
+    #[prost(uint64, tag = "2")]
+    here: u64,
+    #[prost(uint64, tag = "3")]
+    ranks: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ExchangeMessage {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    Shuffle(ShuffleMessage),
+    #[prost(message, tag = "2")]
+    Gather(GatherMessage),
+    #[prost(message, tag = "3")]
+    Broadcast(WayMessage),
+    #[prost(message, tag = "4")]
+    Away(SchemaMessage),
+}
+
+impl From<&Way> for WayMessage {
+    fn from(way: &Way) -> Self {
+        let Way { number, is_two_levels, is_compressed, round_bytes } = *way;
+        Self { number, is_two_levels, is_compressed, round_bytes: round_bytes as u64 }
+    }
+}
+
+impl WayMessage {
+    fn way(&self) -> Result<Way> {
+        let Self { number, is_two_levels, is_compressed, .. } = *self;
+        Ok(Way { number, is_two_levels, is_compressed, round_bytes: size(self.round_bytes)? })
+    }
+}
+
+fn size(size: u64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| internal_datafusion_err!("{size} is beyond the sizes of this machine"))
+}
+
+fn one(inputs: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn ExecutionPlan>> {
+    match inputs {
+        [input] => Ok(Arc::clone(input)),
+        _ => internal_err!("an exchange of one input over {}", inputs.len()),
+    }
+}
+
+impl PhysicalExtensionCodec for ExchangeCodec {
+    fn try_decode(
+        &self,
+        buf: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let message = ExchangeMessage::decode(buf)
+            .map_err(|error| internal_datafusion_err!("the bytes of an exchange are of none: {error}"))?;
+        match message.kind {
+            Some(Kind::Shuffle(shuffle)) => {
+                let input = one(inputs)?;
+                let codec = RanksCodec::default();
+                let decoding = PhysicalPlanDecodeContext::new(context, &codec);
+                let schema = input.schema();
+                let keys = shuffle.keys.iter().map(|key| converter.proto_to_physical_expr(key, &schema, &decoding));
+                let keys = keys.collect::<Result<_>>()?;
+                let (lanes, way) = (size(shuffle.lanes)?, shuffle.way.way()?);
+                let heavy = shuffle.heavy.map(Into::into);
+                Ok(Arc::new(RankShuffleExec::new(input, keys, lanes, way).with_heavy_keys(heavy)))
+            }
+            Some(Kind::Gather(GatherMessage { way, here, ranks })) => {
+                Ok(Arc::new(RankGatherExec::new(one(inputs)?, size(here)?, size(ranks)?, way.way()?)))
+            }
+            Some(Kind::Broadcast(way)) => Ok(Arc::new(RankBroadcastExec::new(one(inputs)?, way.way()?))),
+            Some(Kind::Away(schema)) => {
+                Ok(Arc::new(AwayExec::new(Arc::new(Schema::try_from(&schema)?), inputs.to_vec())))
+            }
+            None => internal_err!("an exchange that this version of Overspill does not know"),
+        }
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        buf: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let kind = if let Some(shuffle) = node.downcast_ref::<RankShuffleExec>() {
+            let codec = RanksCodec::default();
+            let keys = shuffle.keys().iter().map(|key| converter.physical_expr_to_proto(key, &codec));
+            let (way, lanes) = (shuffle.way().into(), shuffle.lanes() as u64);
+            let heavy = shuffle.heavy_keys().map(Into::into);
+            Kind::Shuffle(ShuffleMessage { way, lanes, keys: keys.collect::<Result<_>>()?, heavy })
+        } else if let Some(gather) = node.downcast_ref::<RankGatherExec>() {
+            let (here, ranks) = gather.place();
+            Kind::Gather(GatherMessage { way: gather.way().into(), here: here as u64, ranks: ranks as u64 })
+        } else if let Some(broadcast) = node.downcast_ref::<RankBroadcastExec>() {
+            Kind::Broadcast(broadcast.way().into())
+        } else if node.is::<AwayExec>() {
+            Kind::Away(node.schema().as_ref().try_into()?)
+        } else {
+            return internal_err!("{} does not travel", node.name());
+        };
+        buf.extend(ExchangeMessage { kind: Some(kind) }.encode_to_vec());
+        Ok(())
+    }
+}

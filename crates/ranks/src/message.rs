@@ -1,0 +1,155 @@
+//! What the first rank tells the others, and they tell it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use arrow::buffer::Buffer;
+use datafusion::common::{Result, exec_datafusion_err};
+use futures::StreamExt;
+use overspill_exchange::transport::{Job, Receiver, Sender, StreamNumber};
+use overspill_exchange::{Columns, Exchanged, Rank};
+use prost::Message;
+
+use crate::error::of_exchange;
+
+/// The rank that users talk to.
+pub const FIRST: Rank = 0;
+
+/// The stream of what the first rank tells. Exchanges have smaller numbers, and gathers larger ones.
+const ORDER: StreamNumber = 1 << 62;
+
+/// The stream of what others tell it.
+const REPORT: StreamNumber = ORDER + 1;
+
+/// What a rank is to do.
+#[derive(Clone, PartialEq, Message)]
+pub struct Order {
+    /// The version of the first rank.
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// The rank's part of the plan; empty if no query follows.
+    #[prost(bytes = "vec", tag = "2")]
+    pub plan: Vec<u8>,
+    /// The settings of the query.
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Order {
+    /// Tells it a rank.
+    pub async fn send(&self, job: &Job, to: Rank) -> Result<()> {
+        send(job, to, ORDER, self.encode_to_vec()).await
+    }
+
+    /// Waits for what the first rank tells.
+    pub async fn receive(job: &Job) -> Result<Self> {
+        receive(Receiver::open(job, FIRST, ORDER, 1)).await
+    }
+}
+
+/// What a rank has done, at the end of its part.
+#[derive(Clone, PartialEq, Message)]
+pub struct Report {
+    /// What each exchange has counted.
+    #[prost(btree_map = "uint64, message", tag = "1")]
+    pub exchanges: BTreeMap<u64, Counters>,
+}
+
+impl Report {
+    /// Tells it the first rank.
+    pub async fn send(&self, job: &Job) -> Result<()> {
+        send(job, FIRST, REPORT, self.encode_to_vec()).await
+    }
+
+    /// Where the report of a rank arrives.
+    pub fn from(job: &Job, rank: Rank) -> Receiver {
+        Receiver::open(job, rank, REPORT, 1)
+    }
+
+    /// Waits for the report.
+    pub async fn receive(from: Receiver) -> Result<Self> {
+        receive(from).await
+    }
+}
+
+/// What a rank has counted in an exchange.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Counters {
+    #[prost(uint64, tag = "1")]
+    rounds: u64,
+    #[prost(uint64, tag = "2")]
+    messages_across: u64,
+    #[prost(uint64, tag = "3")]
+    bytes_across: u64,
+    #[prost(uint64, tag = "4")]
+    sent_bytes_across: u64,
+    #[prost(uint64, tag = "5")]
+    messages_within: u64,
+    #[prost(uint64, tag = "6")]
+    bytes_within: u64,
+    #[prost(uint64, tag = "7")]
+    sent_bytes_within: u64,
+    #[prost(uint64, tag = "8")]
+    kept_rows: u64,
+    #[prost(uint64, tag = "9")]
+    sent_rows: u64,
+    #[prost(uint64, tag = "10")]
+    received_rows: u64,
+    #[prost(uint64, tag = "11")]
+    sending_nanoseconds: u64,
+    #[prost(uint64, tag = "12")]
+    receiving_nanoseconds: u64,
+}
+
+impl From<Exchanged> for Counters {
+    fn from(exchanged: Exchanged) -> Self {
+        let Exchanged { across, within, .. } = exchanged;
+        Self {
+            rounds: exchanged.rounds,
+            messages_across: across.messages,
+            bytes_across: across.bytes,
+            sent_bytes_across: across.sent_bytes,
+            messages_within: within.messages,
+            bytes_within: within.bytes,
+            sent_bytes_within: within.sent_bytes,
+            kept_rows: exchanged.kept_rows,
+            sent_rows: exchanged.sent_rows,
+            received_rows: exchanged.received_rows,
+            sending_nanoseconds: exchanged.sending_wait.as_nanos() as u64,
+            receiving_nanoseconds: exchanged.receiving_wait.as_nanos() as u64,
+        }
+    }
+}
+
+impl From<Counters> for Exchanged {
+    fn from(counters: Counters) -> Self {
+        let columns = |messages, bytes, sent_bytes| Columns { messages, bytes, sent_bytes };
+        let Counters { messages_across, bytes_across, sent_bytes_across, .. } = counters;
+        let Counters { messages_within, bytes_within, sent_bytes_within, .. } = counters;
+        Self {
+            rounds: counters.rounds,
+            across: columns(messages_across, bytes_across, sent_bytes_across),
+            within: columns(messages_within, bytes_within, sent_bytes_within),
+            kept_rows: counters.kept_rows,
+            sent_rows: counters.sent_rows,
+            received_rows: counters.received_rows,
+            sending_wait: Duration::from_nanos(counters.sending_nanoseconds),
+            receiving_wait: Duration::from_nanos(counters.receiving_nanoseconds),
+        }
+    }
+}
+
+async fn send(job: &Job, to: Rank, number: StreamNumber, message: Vec<u8>) -> Result<()> {
+    let mut sender = Sender::open(job, to, number);
+    sender.send(Buffer::from_vec(message)).await.map_err(|error| of_exchange(&error))?;
+    sender.end();
+    Ok(())
+}
+
+async fn receive<M: Message + Default>(mut receiver: Receiver) -> Result<M> {
+    let from = receiver.from();
+    let message = receiver.next().await.transpose().map_err(|error| of_exchange(&error))?;
+    let message = message.and_then(|message| M::decode(message.as_slice()).ok());
+    message
+        .ok_or_else(|| exec_datafusion_err!("rank {from} sent what is no message: all ranks must run the same version"))
+}

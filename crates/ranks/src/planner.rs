@@ -1,0 +1,168 @@
+//! Decides which ranks run a query, and plans it for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::Result;
+use datafusion::common::display::{PlanType, StringifiedPlan};
+use datafusion::common::format::ExplainFormat;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{Explain, LogicalPlan};
+use datafusion::physical_plan::analyze::AnalyzeExec;
+use datafusion::physical_plan::explain::ExplainExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, displayable};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use overspill::{OverspillConfig, ShuffleCompression};
+use overspill_distributed::planning::{for_processes, is_sink};
+use overspill_distributed::settings::travelling;
+
+use crate::distribute::Ranks;
+use crate::exec::Way;
+use crate::leader::Leader;
+use crate::part::within_rank;
+use crate::query::RankQueryExec;
+
+/// The most bytes that a rank sends in a round, and the least.
+const ROUND: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
+
+/// The part of a rank's memory that an exchange sends in a round.
+const SHARE: usize = 128;
+
+/// Files above this size are cut, so that all ranks read them.
+const SMALLEST_CUT_FILE: usize = 1 << 20;
+
+/// Plans queries for all ranks where they can run there, and else for this one.
+#[derive(Debug)]
+pub struct RanksPlanner {
+    /// The session's own planner; DataFusion's if there is none.
+    pub here: Option<Arc<dyn QueryPlanner + Send + Sync>>,
+    pub leader: Arc<Leader>,
+}
+
+#[async_trait]
+impl QueryPlanner for RanksPlanner {
+    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        let state = session.as_any().downcast_ref::<SessionState>();
+        let Some(state) = state.filter(|state| is_enabled(state) && self.leader.ranks() > 1 && scans_tables(plan))
+        else {
+            return self.plan_with(plan, session).await;
+        };
+        let lanes = state.config().target_partitions().max(1);
+        let mut for_ranks = for_processes(state, lanes * self.leader.ranks());
+        for_ranks.config_mut().options_mut().optimizer.repartition_file_min_size = SMALLEST_CUT_FILE;
+        let planned = self.plan_with(plan, &for_ranks).await?;
+        let distributed = match plan {
+            LogicalPlan::Explain(explain) => {
+                let explained = self.plan_with(&explain.plan, &for_ranks).await?;
+                self.on_ranks(explained, &for_ranks, lanes)?.map(|shown| explaining(&planned, explain, &shown))
+            }
+            _ => self.on_ranks(planned, &for_ranks, lanes)?,
+        };
+        match distributed {
+            Some(planned) => Ok(planned),
+            None => self.plan_with(plan, session).await,
+        }
+    }
+}
+
+impl Leader {
+    /// Makes the session run queries on all ranks. Call it after [`with_overspill`](overspill::OverspillSessionExt::with_overspill), and after all
+    /// other calls that add rules.
+    #[must_use]
+    pub fn extend(self: &Arc<Self>, mut builder: SessionStateBuilder) -> SessionStateBuilder {
+        let here = builder.query_planner().take();
+        builder.with_query_planner(Arc::new(RanksPlanner { here, leader: Arc::clone(self) }))
+    }
+}
+
+impl RanksPlanner {
+    async fn plan_with(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        match &self.here {
+            Some(planner) => planner.create_physical_plan(plan, session).await,
+            None => DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await,
+        }
+    }
+
+    /// The plan with the part below its sinks on all ranks; `None` if the first rank must run it.
+    fn on_ranks(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+        lanes: usize,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        // A sink runs where the user is.
+        if is_sink(&plan) || plan.is::<AnalyzeExec>() {
+            let [input] = plan.children()[..] else { return Ok(None) };
+            let Some(input) = self.on_ranks(Arc::clone(input), state, lanes)? else { return Ok(None) };
+            let recomputed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            return plan.replace_children(vec![input], recomputed).map(Some);
+        }
+        let options = state.config_options();
+        let settings: BTreeMap<_, _> = travelling(options)?.into_iter().collect();
+        let ranks = Ranks { ranks: self.leader.ranks(), lanes, way: self.way(state, lanes) };
+        let Some(mut parts) = ranks.distribute(&plan)? else { return Ok(None) };
+        parts[0] = within_rank(Arc::clone(&parts[0]), state, options)?;
+        match RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings) {
+            Ok(query) => Ok(Some(Arc::new(query))),
+            Err(error) => {
+                tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot travel");
+                Ok(None)
+            }
+        }
+    }
+
+    /// How rows travel.
+    fn way(&self, state: &SessionState, lanes: usize) -> Way {
+        let settings = state.config_options().extensions.get::<OverspillConfig>();
+        let memory = match state.runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
+        Way {
+            number: 0,
+            is_two_levels: self.leader.has_two_levels(),
+            is_compressed: settings
+                .is_none_or(|settings| settings.shuffle_compression != ShuffleCompression::Off.into()),
+            round_bytes: (memory / SHARE / lanes).clamp(*ROUND.start(), *ROUND.end()),
+        }
+    }
+}
+
+fn is_enabled(state: &SessionState) -> bool {
+    state.config_options().extensions.get::<OverspillConfig>().is_some_and(|settings| settings.enabled)
+}
+
+fn scans_tables(plan: &LogicalPlan) -> bool {
+    let mut scans = false;
+    let visited = plan.apply_with_subqueries(|node| {
+        scans |= matches!(node, LogicalPlan::TableScan(_));
+        Ok(if scans { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    visited.is_ok() && scans
+}
+
+/// The explanation of a plan that runs on all ranks.
+fn explaining(
+    planned: &Arc<dyn ExecutionPlan>,
+    explain: &Explain,
+    shown: &Arc<dyn ExecutionPlan>,
+) -> Arc<dyn ExecutionPlan> {
+    let Some(explaining) = planned.downcast_ref::<ExplainExec>() else { return Arc::clone(planned) };
+    let shown = displayable(shown.as_ref());
+    let shown = match explain.explain_format {
+        ExplainFormat::Tree => shown.tree_render().to_string(),
+        ExplainFormat::PostgresJSON => shown.pgjson(explain.verbose).to_string(),
+        ExplainFormat::Graphviz => shown.graphviz().to_string(),
+        ExplainFormat::Indent => shown.indent(explain.verbose).to_string(),
+    };
+    let plans = explaining.stringified_plans().iter().map(|plan| match plan.plan_type {
+        PlanType::FinalPhysicalPlan => StringifiedPlan::new(PlanType::FinalPhysicalPlan, shown.as_str()),
+        _ => plan.clone(),
+    });
+    Arc::new(ExplainExec::new(planned.schema(), plans.collect(), explaining.verbose()))
+}
