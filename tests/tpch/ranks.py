@@ -39,6 +39,14 @@ def parent_of(process):
         return None
 
 
+def is_alive(process):
+    """Whether a process runs. One that has ended may wait for a parent that does not ask."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
+
+
 class Job:
     """A run of the program under mpirun."""
 
@@ -138,7 +146,7 @@ def kill_one(arguments, ranks, generator, usual):
     seconds = time.monotonic() - killed
     if status == 0:
         raise Failure("mpirun ended with 0")
-    alive = [process for process in job.seen if parent_of(process) is not None]
+    alive = [process for process in job.seen if is_alive(process)]
     if alive:
         raise Failure(f"processes are left: {alive}")
     return f"rank {victim} of {ranks} after {wait:4.2f} s, mpirun ended {seconds:3.1f} s later with {status}"

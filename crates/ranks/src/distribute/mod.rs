@@ -73,10 +73,8 @@ impl Ranks {
     /// DataFusion cannot put a node above its new inputs.
     pub fn distribute(mut self, plan: &Plan) -> Result<Option<Vec<Plan>>> {
         let part = self.node(plan, false)?;
-        let part = if part.is_spread { self.gather(part, |input| one_partition(input, None))? } else { part };
-        // On the others there is nothing but exchanges, if any.
-        let are_others_idle = part.plans[1..].iter().all(|plan| plan.children().is_empty());
-        if are_others_idle {
+        let part = if part.is_spread { self.gather(part, |input| one_partition(input, None)) } else { part };
+        if part.are_others_idle() {
             return Ok(None);
         }
         let mut plans = part.plans;
@@ -97,6 +95,12 @@ impl Ranks {
         let relies = relies_on_keys(plan, keeps_keys);
         let inputs = plan.children().into_iter().zip(relies).map(|(input, relies)| self.node(input, relies));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
+            return match self.subqueries(plan, subqueries, inputs)? {
+                Some(part) => Ok(part),
+                None => Ok(self.alone(plan)),
+            };
+        }
         if inputs.iter().all(|input| !input.is_spread) && !is_hash_repartition(plan) {
             return self.on_first(plan, inputs);
         }
@@ -123,12 +127,9 @@ impl Ranks {
             let Some(input) = inputs.pop() else { return Ok(None) };
             let fetch = coalesce.fetch();
             let gathers = fetch.is_none().then(|| input.plans.clone());
-            let gathered = self.gather(input, |input| one_partition(input, fetch))?;
+            let gathered = self.gather(input, |input| one_partition(input, fetch));
             let part = self.on_first(plan, vec![gathered])?;
             return Ok(Some(Part { gathers, ..part }));
-        }
-        if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
-            return self.subqueries(plan, subqueries, inputs);
         }
         if plan.is::<UnionExec>() {
             return self.above(plan, inputs).map(Some);
@@ -190,13 +191,13 @@ impl Ranks {
     }
 
     /// Brings all rows to the first rank, from one partition of each.
-    fn gather(&mut self, input: Part, one_partition: impl Fn(&Plan) -> Plan) -> Result<Part> {
+    fn gather(&mut self, input: Part, one_partition: impl Fn(&Plan) -> Plan) -> Part {
         let way = self.next_way();
         let plans =
             input.plans.iter().enumerate().map(|(rank, input)| {
                 Arc::new(RankGatherExec::new(one_partition(input), rank, self.ranks, way)) as Plan
             });
-        Ok(Part { is_spread: false, plans: plans.collect(), gathers: None })
+        Part { is_spread: false, plans: plans.collect(), gathers: None }
     }
 
     /// Brings all rows of a part to each rank, in one partition.
@@ -236,26 +237,35 @@ impl Ranks {
                 let merged = SortPreservingMergeExec::new(merge.expr().clone(), Arc::clone(input));
                 Arc::new(merged.with_fetch(merge.fetch()))
             }
-        })?;
+        });
         self.on_first(plan, vec![gathered])
     }
 
-    /// Subqueries in place of a value: each rank needs the value.
-    fn subqueries(&mut self, plan: &Plan, node: &ScalarSubqueryExec, inputs: Vec<Part>) -> Result<Option<Part>> {
-        let mut parts = inputs.into_iter();
-        let Some(input) = parts.next().filter(|input| input.is_spread) else {
-            // The value is on the first rank, and so is who needs it.
-            return Ok(None);
-        };
+    /// Subqueries in place of a value: each rank that has a part of the input needs the value. `None` if the first rank must run them.
+    fn subqueries(&mut self, plan: &Plan, node: &ScalarSubqueryExec, mut inputs: Vec<Part>) -> Result<Option<Part>> {
+        let input = inputs.remove(0);
+        if !input.is_spread && input.are_others_idle() && inputs.iter().all(|subquery| !subquery.is_spread) {
+            inputs.insert(0, input);
+            return self.on_first(plan, inputs).map(Some);
+        }
         if hides_subquery(node.input())? {
             return Ok(None);
         }
+        let is_spread = input.is_spread;
         let mut all = vec![input];
-        for subquery in parts {
+        for subquery in inputs {
             let plans = self.broadcast(subquery);
             all.push(Part { is_spread: true, plans, gathers: None });
         }
-        self.above(plan, all).map(Some)
+        let part = self.above(plan, all)?;
+        Ok(Some(Part { is_spread, ..part }))
+    }
+}
+
+impl Part {
+    /// Whether ranks but the first have nothing to do for it.
+    fn are_others_idle(&self) -> bool {
+        self.plans[1..].iter().all(|plan| plan.is::<AwayExec>() && plan.children().is_empty())
     }
 }
 
