@@ -24,7 +24,7 @@ const SECOND_PASS_BITS: f64 = 9.0;
 const MOST_FIRST_PASS_BITS: f64 = 11.0;
 
 /// Tuples per warp. Flushing a buffer with fewer tuples does not keep a warp busy (paper 1, section 6.2.6).
-const WARP: f64 = 32.0;
+pub(crate) const WARP: f64 = 32.0;
 
 /// Copies of a pair of partitions in GPU memory: two pairs, each as read and as partitioned again (paper 1, section 5.1).
 const PIPELINE_COPIES: f64 = 4.0;
@@ -102,12 +102,16 @@ impl Plan {
         self.first_bits.exp2()
     }
 
-    /// Seconds of the GPU for a side in its own memory. In each pass a prefix sum reads the keys, and the partitioner reads
-    /// and writes the rows; the join then reads them. The cost of instructions is added.
+    /// Seconds of the GPU for a side in its own memory: its passes, and the join, which reads the rows.
     fn work(&self, gpu: &Gpu, side: &Side) -> f64 {
-        let moved = self.passes * (side.key_column() + 2.0 * side.bytes()) + side.bytes();
-        moved / gpu.bandwidth + self.passes * cycles(gpu, side.rows())
+        self.passes * pass(gpu, side) + side.bytes() / gpu.bandwidth
     }
+}
+
+/// Seconds of a pass over a side in GPU memory. A prefix sum reads the keys, and the partitioner reads and writes the rows. The
+/// cost of instructions is added.
+pub(crate) fn pass(gpu: &Gpu, side: &Side) -> f64 {
+    (side.key_column() + 2.0 * side.bytes()) / gpu.bandwidth + cycles(gpu, side.rows())
 }
 
 /// Seconds of a pass's instructions.
