@@ -25,13 +25,16 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod advise_shuffle;
 mod cost;
 mod index_join;
 mod join;
 mod machine;
 mod measured;
+mod network;
 mod prediction;
 mod profile;
+mod repartitioned_join;
 mod triton_traffic;
 
 pub use cost::cpu::ProbeRows;
@@ -39,6 +42,10 @@ pub use cost::link::{compression_gain, transfer_seconds};
 pub use index_join::{IndexJoin, IndexKind, IndexPrediction, LookupWay};
 pub use join::{HashTable, Join, Side, Strategy};
 pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};
+pub use network::{Codec, Level, Network};
 pub use prediction::{Advice, Bound, LinkBytes, Phase, Prediction, Refusal};
 pub use profile::ProfileError;
+pub use repartitioned_join::{
+    Levels, Messages, RankSide, RepartitionedJoin, Shuffle, ShuffleAdvice, ShufflePhase, ShufflePrediction,
+};
 pub use triton_traffic::{PrefixSumProcessor, TritonTraffic, triton_link_bytes};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use overspill_machine::measure::RowWork;
 use serde::{Deserialize, Serialize};
 
+use crate::network::Network;
 use crate::prediction::Refusal;
 
-/// A machine with at most one GPU, from a profile or from measurements.
+/// A machine with at most one GPU, from a profile or from measurements; a node of a cluster if it has a network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -25,6 +26,9 @@ pub struct Machine {
     /// Why there is no GPU, or why its figures are missing.
     #[serde(default)]
     pub no_gpu_because: Option<String>,
+    /// The network to other GPUs and machines of the same kind; `None` if there is none.
+    #[serde(default)]
+    pub network: Option<Network>,
 }
 
 /// The processors of a machine and their memory.

@@ -64,7 +64,7 @@ impl Machine {
         };
         let name = "this machine".to_owned();
         let description = cpu.model.clone();
-        Some(Self { name, description, sources: [].into(), cpu, gpu, no_gpu_because })
+        Some(Self { name, description, sources: [].into(), cpu, gpu, no_gpu_because, network: None })
     }
 }
 

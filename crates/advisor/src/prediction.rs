@@ -75,6 +75,12 @@ pub enum Bound {
     BothProcessors,
     /// Kernel launches.
     Launches,
+    /// Bytes over a network.
+    Network,
+    /// Messages over a network, whatever their bytes.
+    Messages,
+    /// Compression.
+    Codec,
 }
 
 impl fmt::Display for Bound {
@@ -89,6 +95,9 @@ impl fmt::Display for Bound {
             Self::CpuWork => "the CPU's work",
             Self::BothProcessors => "both processors",
             Self::Launches => "launches",
+            Self::Network => "the network",
+            Self::Messages => "messages",
+            Self::Codec => "compression",
         })
     }
 }
@@ -152,6 +161,29 @@ pub enum Refusal {
         /// Bytes up to which rates are known.
         known: f64,
     },
+    /// The machine has no network.
+    NoNetwork {
+        /// The machine's name.
+        machine: String,
+    },
+    /// The network does not lead to other nodes.
+    OneNode {
+        /// The number of nodes asked for.
+        nodes: u32,
+    },
+    /// The ranks do not fill their nodes.
+    UnevenNodes {
+        /// The number of ranks.
+        ranks: u32,
+        /// The number of ranks that a node has.
+        ranks_per_node: u32,
+    },
+    /// Two levels would do the same as one.
+    OneLevel,
+    /// Nothing crosses nodes.
+    NothingToCompress,
+    /// How much smaller columns become is unknown.
+    NoCompressionRatio,
 }
 
 impl fmt::Display for Refusal {
@@ -178,6 +210,24 @@ impl fmt::Display for Refusal {
                 Gibibytes(*needed),
                 Gibibytes(*known)
             ),
+            Self::NoNetwork { machine } => {
+                write!(f, "the figures of {machine} are those of one machine, without a network")
+            }
+            Self::OneNode { nodes } => {
+                write!(f, "the network connects the ranks of one node, and the join would be on {nodes} nodes")
+            }
+            Self::UnevenNodes { ranks: 0, .. } => f.write_str("a join needs at least one rank"),
+            Self::UnevenNodes { ranks, ranks_per_node } => {
+                write!(
+                    f,
+                    "{ranks} ranks do not fill nodes of {ranks_per_node}: some nodes would have more work than others"
+                )
+            }
+            Self::OneLevel => f.write_str("two levels need several nodes with several ranks each"),
+            Self::NothingToCompress => {
+                f.write_str("all ranks are on one node, and only what crosses nodes is compressed")
+            }
+            Self::NoCompressionRatio => f.write_str("how much smaller the columns become compressed was not said"),
         }
     }
 }

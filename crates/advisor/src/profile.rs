@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::machine::{Cpu, Gpu, Machine};
+use crate::network::{Level, Network};
 
 /// Names of machines and their files. The field `sources` of a file documents the source of each figure.
 const PROFILES: [(&str, &str); 5] = [
@@ -57,6 +58,11 @@ impl Machine {
                 return Err(ProfileError(format!("the profile has {figure} as {name}, which must be positive")));
             }
         }
+        for (name, share) in shares_of_contention(&machine) {
+            if share > 1.0 {
+                return Err(ProfileError(format!("the profile has {share} as {name}, which is at most 1")));
+            }
+        }
         let shares = [machine.cpu.large_data.map(|large| (large.share <= 1.0) && (large.from_bytes < large.to_bytes))];
         if shares.contains(&Some(false)) {
             return Err(ProfileError(
@@ -88,6 +94,9 @@ fn positive_figures(machine: &Machine) -> Vec<(&'static str, f64)> {
     ];
     if let Some(large) = machine.cpu.large_data {
         figures.extend([("cpu.large_data.share", large.share), ("cpu.large_data.from_bytes", large.from_bytes)]);
+    }
+    if let Some(network) = &machine.network {
+        figures.extend(network_figures(network));
     }
     let Some(Gpu { memory_bytes, bandwidth, random_reads, multiprocessors, clock, scratchpad_bytes, link, .. }) =
         &machine.gpu
@@ -123,4 +132,33 @@ fn positive_figures(machine: &Machine) -> Vec<(&'static str, f64)> {
         ]);
     }
     figures
+}
+
+fn network_figures(network: &Network) -> Vec<(&'static str, f64)> {
+    let Network { ranks_per_node, within, across, codec } = network;
+    let of_across = |figure: fn(&Level) -> f64| across.as_ref().map_or(1.0, figure);
+    let of_rails = |level: &Level| level.cross_rail_latency.unwrap_or(1.0);
+    vec![
+        ("network.ranks_per_node", f64::from(*ranks_per_node)),
+        ("network.within.bandwidth", within.bandwidth),
+        ("network.within.all_to_all_share", within.all_to_all_share),
+        ("network.within.latency", within.latency),
+        ("network.within.cross_rail_latency", of_rails(within)),
+        ("network.within.message", within.message),
+        ("network.within.in_flight", f64::from(within.in_flight)),
+        ("network.across.bandwidth", of_across(|level| level.bandwidth)),
+        ("network.across.all_to_all_share", of_across(|level| level.all_to_all_share)),
+        ("network.across.latency", of_across(|level| level.latency)),
+        ("network.across.cross_rail_latency", across.as_ref().map_or(1.0, of_rails)),
+        ("network.across.message", of_across(|level| level.message)),
+        ("network.across.in_flight", of_across(|level| f64::from(level.in_flight))),
+        ("network.codec.compress", codec.map_or(1.0, |codec| codec.compress)),
+        ("network.codec.decompress", codec.map_or(1.0, |codec| codec.decompress)),
+    ]
+}
+
+fn shares_of_contention(machine: &Machine) -> Vec<(&'static str, f64)> {
+    let Some(Network { within, across, .. }) = &machine.network else { return Vec::new() };
+    let across = across.as_ref().map(|level| ("network.across.all_to_all_share", level.all_to_all_share));
+    [("network.within.all_to_all_share", within.all_to_all_share)].into_iter().chain(across).collect()
 }

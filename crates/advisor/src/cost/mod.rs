@@ -6,6 +6,7 @@ pub(crate) mod gpu_no_partition;
 pub(crate) mod index;
 pub(crate) mod link;
 pub(crate) mod partitioned;
+pub(crate) mod repartitioned;
 
 use crate::join::Join;
 use crate::machine::{Cpu, Gpu};
