@@ -6,12 +6,13 @@ use crate::machine::{Cpu, Gpu, Machine};
 use crate::network::{Level, Network};
 
 /// Names of machines and their files. The field `sources` of a file documents the source of each figure.
-const PROFILES: [(&str, &str); 5] = [
+const PROFILES: [(&str, &str); 6] = [
     ("ac922", include_str!("../machines/ac922.json")),
     ("xeon-v100-pcie3", include_str!("../machines/xeon-v100-pcie3.json")),
     ("a100-pcie4", include_str!("../machines/a100-pcie4.json")),
     ("h200-pcie5", include_str!("../machines/h200-pcie5.json")),
     ("gh200", include_str!("../machines/gh200.json")),
+    ("dgx-superpod", include_str!("../machines/dgx-superpod.json")),
 ];
 
 /// Why a profile is invalid, as a sentence for the user.

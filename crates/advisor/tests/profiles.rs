@@ -20,7 +20,7 @@ fn figures(value: &serde_json::Value, name: &str) -> Vec<String> {
 #[test]
 fn every_profile_is_a_machine_that_says_where_its_figures_are_from() {
     let names: Vec<_> = Machine::names().collect();
-    assert_eq!(names, ["ac922", "xeon-v100-pcie3", "a100-pcie4", "h200-pcie5", "gh200"]);
+    assert_eq!(names, ["ac922", "xeon-v100-pcie3", "a100-pcie4", "h200-pcie5", "gh200", "dgx-superpod"]);
     for name in names {
         let machine = machine(name);
         assert_eq!(machine.name, name);
@@ -32,7 +32,7 @@ fn every_profile_is_a_machine_that_says_where_its_figures_are_from() {
             assert!(json.pointer(&format!("/{}", figure.replace('.', "/"))).is_some(), "{name}: {figure}");
         }
         // And every figure has a source.
-        for figure in figures(&json["cpu"], "cpu").into_iter().chain(figures(&json["gpu"], "gpu")) {
+        for figure in ["cpu", "gpu", "network"].into_iter().flat_map(|part| figures(&json[part], part)) {
             let is_told = known.iter().any(|known| figure == *known || figure.starts_with(&format!("{known}.")));
             assert!(is_told, "{name}: {figure}");
         }
@@ -46,7 +46,8 @@ fn an_unknown_machine_lists_the_known_ones() {
     let error = Machine::named("cray-1").unwrap_err().to_string();
     assert_eq!(
         error,
-        "there is no machine named \"cray-1\"; known are ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200"
+        "there is no machine named \"cray-1\"; known are ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, \
+         dgx-superpod"
     );
 }
 
@@ -63,6 +64,15 @@ fn a_profile_that_cannot_be_is_told() {
     let mut broken = serde_json::to_value(machine("ac922")).unwrap();
     broken["cpu"]["large_data"]["share"] = 2.0.into();
     assert!(error(&broken.to_string()).contains("cpu.large_data"), "{}", error(&broken.to_string()));
+    let cluster = |figure: &str, value: f64| {
+        let mut broken = serde_json::to_value(machine("dgx-superpod")).unwrap();
+        *broken.pointer_mut(figure).unwrap() = value.into();
+        error(&broken.to_string())
+    };
+    let found = cluster("/network/across/bandwidth", -1.0);
+    assert_eq!(found, "the profile has -1 as network.across.bandwidth, which must be positive");
+    let found = cluster("/network/within/all_to_all_share", 1.5);
+    assert_eq!(found, "the profile has 1.5 as network.within.all_to_all_share, which is at most 1");
 }
 
 #[test]
