@@ -2,7 +2,8 @@
 //!
 //! A [`Machine`] holds figures from a profile ([`Machine::named`], [`Machine::from_json`]) or from measurements
 //! ([`Machine::measured`]). A [`Join`] holds sizes. [`Machine::advise`] predicts the time of each [`Strategy`], what the time
-//! is spent on, and which strategy to take. The crate is pure logic: it measures, opens and runs nothing.
+//! is spent on, and which strategy to take. [`Machine::advise_shuffle`] does the same for a [`RepartitionedJoin`] over a
+//! [`Network`]. The crate is pure logic: it measures, opens and runs nothing.
 //!
 //! ```
 //! use overspill_advisor::{Join, Machine, Strategy};
@@ -14,12 +15,12 @@
 //! ```
 //!
 //! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020;
-//! paper 3 is Schmeißer et al., "Efficiently Indexing Large Data on GPUs", EDBT 2025. The
-//! formulas are documented with the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
-//! figures of a machine, in its profile, or properties of an algorithm that hold on all machines, documented with their
-//! reason.
+//! paper 3 is Schmeißer et al., "Efficiently Indexing Large Data on GPUs", EDBT 2025; paper 4 is Gao and Sakharnykh, "Scaling
+//! Joins to a Thousand GPUs", ADMS 2021. The formulas are documented with the strategies in the folder `cost`, and together in
+//! `docs/advisor.md`. Constants are either figures of a machine, in its profile, or properties of an algorithm that hold on
+//! all machines, documented with their reason.
 //!
-//! The model does not cover disks, skew, several GPUs, or the load of the queries around a join.
+//! The model does not cover disks, skew, several GPUs without a network, or the load of the queries around a join.
 
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]

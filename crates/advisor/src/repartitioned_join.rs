@@ -69,7 +69,7 @@ pub struct ShufflePhase {
     pub name: &'static str,
     /// The duration in seconds.
     pub seconds: f64,
-    /// Bytes of a rank that the phase reads from its input or sends; compressed where it sends compressed ones.
+    /// Bytes of a rank that the phase partitions, compresses, sends, decompresses or joins, or of the result that it writes.
     pub bytes: f64,
     /// The longest of its parts.
     pub bound: Bound,

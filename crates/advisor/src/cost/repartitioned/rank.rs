@@ -24,9 +24,8 @@ const PAIR: f64 = 8.0;
 /// How often a GPU looks a key up: to count pairs, and to note them (paper 4, section 3.3).
 const LOOKUPS: f64 = 2.0;
 
-/// The share of random accesses of the local join that are not served sooner than `gpu.random_reads` and
-/// `gpu.random_writes` say. Fitted, so that figure 9's run without compression takes 831 - 648 ms for what is not the
-/// all-to-all. Its lines of one order lie together, and find their order in a cache.
+/// The share of random accesses of the local join that take as long as `gpu.random_reads` and `gpu.random_writes` say; caches
+/// serve the others. Fitted, so that figure 9's run without compression takes 831 - 648 ms for what is not the all-to-all.
 const RANDOM_SHARE: f64 = 0.43;
 
 /// Kernels of a partition of a side: the histogram, the prefix sum and the scatter (paper 4, section 3.1).
