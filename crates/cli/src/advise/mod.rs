@@ -1,16 +1,19 @@
 //! `overspill advise`: predicts the time of each join strategy on a machine, and which to choose.
 
+mod shuffle;
+
 use std::fmt::{Display, Formatter};
 use std::path::Path;
 
 use clap::Args;
 use overspill_advisor::{
-    Advice, HashTable, IndexJoin, IndexKind, IndexPrediction, Join, LookupWay, Machine, Phase, Prediction,
+    Advice, Bound, HashTable, IndexJoin, IndexKind, IndexPrediction, Join, LookupWay, Machine, Phase, Prediction,
 };
 use overspill_machine::measure::Measurements;
 use overspill_machine::topology::Topology;
 use serde::Serialize;
 
+use self::shuffle::ShuffleArgs;
 use crate::args::parse_size;
 use crate::failure::{Failure, Outcome};
 use crate::output::print_report;
@@ -18,8 +21,8 @@ use crate::output::print_report;
 /// Counts of tuples may end in K, M or G: thousands, millions (10^6) and billions (10^9), as the papers count them.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// The machine: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, or a JSON file [default: what was measured
-    /// of this machine]
+    /// The machine: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, dgx-superpod, which has a network, or a JSON
+    /// file [default: what was measured of this machine]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -57,9 +60,13 @@ pub struct AdviseArgs {
     index: Option<IndexKind>,
 
     /// As JSON: the choice, and of each strategy seconds, tuples a second, phases, bytes over the link or why it is
-    /// refused; and of lookups in an index, seconds, reads and translations a lookup
+    /// refused; of lookups in an index, seconds, reads and translations a lookup; with --gpus, of each way to shuffle
+    /// seconds, tuples and bytes a second, messages and phases
     #[arg(long)]
     json: bool,
+
+    #[command(flatten, next_help_heading = "Cluster")]
+    shuffle: ShuffleArgs,
 }
 
 pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
@@ -67,6 +74,9 @@ pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
         Some(name) => named(name)?,
         None => measured()?,
     };
+    if shuffle::run(arguments, &machine)? {
+        return Ok(());
+    }
     let join = Join {
         hash_table: arguments.hash_table,
         match_rate: arguments.match_rate,
@@ -140,7 +150,7 @@ impl Display for Report<'_> {
                 None => {
                     let rate = tuples_per_second / 1e9;
                     let link = gibibytes(link_bytes.total());
-                    let parts = where_time_goes(phases, *seconds);
+                    let parts = where_time_goes(of_join(phases), *seconds);
                     writeln!(f, "{strategy:<16}  {seconds:>10.4}  {rate:>10.4}  {link:>14}  {parts}")?;
                 }
             }
@@ -159,7 +169,7 @@ impl Display for Report<'_> {
                 Some(reason) => writeln!(f, "{name:<31}  refused: {reason}")?,
                 None => {
                     let link = gibibytes(link_bytes.total());
-                    let parts = where_time_goes(phases, *seconds);
+                    let parts = where_time_goes(of_join(phases), *seconds);
                     writeln!(f, "{name:<31}  {seconds:>9.4}  {link:>14}  {reads:>5.1}  {translations:>12.1}  {parts}")?;
                 }
             }
@@ -179,15 +189,19 @@ impl Display for Report<'_> {
 }
 
 /// The phases with their share of the time and their bounds. Phases too short to show are left out.
-fn where_time_goes(phases: &[Phase], seconds: f64) -> String {
-    let parts = phases.iter().filter_map(|Phase { name, seconds: part, bound }| {
+fn where_time_goes<'a>(phases: impl IntoIterator<Item = (&'a str, f64, Bound)>, seconds: f64) -> String {
+    let parts = phases.into_iter().filter_map(|(name, part, bound)| {
         let percent = (100.0 * part / seconds).round();
         (percent >= 1.0).then(|| match bound.to_string() {
-            bound if bound == *name => format!("{name} {percent} %"),
+            bound if bound == name => format!("{name} {percent} %"),
             bound => format!("{name} {percent} % ({bound})"),
         })
     });
     parts.collect::<Vec<_>>().join(", ")
+}
+
+fn of_join(phases: &[Phase]) -> impl Iterator<Item = (&str, f64, Bound)> {
+    phases.iter().map(|phase| (phase.name, phase.seconds, phase.bound))
 }
 
 fn gibibytes(bytes: f64) -> String {

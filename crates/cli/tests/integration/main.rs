@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod cluster;
+mod cluster_advice;
 mod copy;
 mod deep_statements;
 mod errors;
