@@ -49,16 +49,17 @@ fn may_go_everywhere(join_type: JoinType) -> [bool; 2] {
     }
 }
 
-/// Whether heavy keys of a join are found out. Its output then has rows of a key on several ranks. The probe side must have rows at once:
-/// a sample of it is taken before the build side is read.
+/// Whether heavy keys of a join are found out. Its output then has rows of a key on several ranks.
+///
+/// All ranks wait for the samples of all. No side may need rows of other ranks for its sample: these would wait in turn until this rank takes
+/// more rows.
 fn finds_heavy_keys(plan: &Plan) -> Option<[bool; 2]> {
     let join = plan.downcast_ref::<HybridJoinExec>()?;
-    let are_shuffled = [join.left(), join.right()].iter().all(|input| is_hash_repartition(input));
-    let [_, probe] = plan.children()[..] else { return None };
+    let has_sample = |side: &Plan| is_hash_repartition(side) && side.children().into_iter().all(has_rows_at_once);
     let may_go_everywhere = may_go_everywhere(join.join_type());
     let is_null_aware = join.planned().null_aware || join.has_null_aware_mark();
-    let finds = are_shuffled && !is_null_aware && may_go_everywhere.contains(&true);
-    (finds && probe.children().into_iter().all(has_rows_at_once)).then_some(may_go_everywhere)
+    let finds = !is_null_aware && may_go_everywhere.contains(&true);
+    (finds && plan.children().into_iter().all(has_sample)).then_some(may_go_everywhere)
 }
 
 fn has_rows_at_once(plan: &Plan) -> bool {

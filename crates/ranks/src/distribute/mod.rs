@@ -20,7 +20,6 @@ use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -322,13 +321,13 @@ fn is_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<ScalarSubqueryExpr>() || expr.children().into_iter().any(is_subquery)
 }
 
-/// Whether a node of Overspill's has the value of a subquery in its expressions. As these travel in messages of their own, they do not
-/// find the value.
+/// Whether a node of Overspill's, or a scan of its file formats, has the value of a subquery in its expressions. As these travel in messages of
+/// their own, they do not find the value.
 fn hides_subquery(plan: &Plan) -> Result<bool> {
     let mut hides = false;
     plan.apply(|node| {
         // Another subquery has values of its own.
-        if joins::is_join(node) || scans::is_scan(node) || node.is::<EmptyExec>() {
+        if joins::is_join(node) || scans::is_of_overspill(node) {
             node.apply_expressions(&mut |expr| {
                 hides |= is_subquery(expr);
                 Ok(TreeNodeRecursion::Continue)

@@ -13,6 +13,11 @@ pub fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     files(plan).is_some()
 }
 
+/// Whether a node scans files of one of Overspill's formats.
+pub fn is_of_overspill(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    files(plan).is_some_and(|scan| FileKind::of(scan.file_source().as_ref()).is_some())
+}
+
 fn files(plan: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
     plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref()
 }

@@ -10,6 +10,7 @@ pub mod case;
 mod judged;
 mod key_types;
 mod on_cluster;
+mod on_ranks;
 mod queries;
 mod tables;
 
