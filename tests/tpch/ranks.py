@@ -1,8 +1,8 @@
 """Runs the 22 TPC-H queries under mpirun, with several numbers of ranks, and compares them with DuckDB.
 
 It checks the rows and their order, that every equi-join ran on HybridJoinExec, that each rank stayed within its limit plus 200 MB,
-and that nothing is left in the temporary directory. Then ranks are killed at random moments while a query runs: mpirun must end
-within 10 s, with an exit status that is not 0, and leave no process.
+and that nothing is left in the temporary directory. Then ranks are killed at random moments while a query runs: mpirun must end,
+with an exit status that is not 0, and so must all processes, within 10 s.
 """
 
 import argparse
@@ -138,18 +138,19 @@ def kill_one(arguments, ranks, generator, usual):
     time.sleep(wait)
     members = sorted(job.members())
     if not members:
-        raise Failure("no rank was there to be killed")
+        raise Failure(f"after {wait:.2f} s no rank was there to be killed")
     victim = generator.randrange(len(members))
     os.kill(members[victim], signal.SIGKILL)
     killed = time.monotonic()
     status = job.wait(AFTER_KILL)
-    seconds = time.monotonic() - killed
     if status == 0:
         raise Failure("mpirun ended with 0")
-    alive = [process for process in job.seen if is_alive(process)]
-    if alive:
-        raise Failure(f"processes are left: {alive}")
-    return f"rank {victim} of {ranks} after {wait:4.2f} s, mpirun ended {seconds:3.1f} s later with {status}"
+    while left := [process for process in job.seen if is_alive(process)]:
+        if time.monotonic() > killed + AFTER_KILL:
+            raise Failure(f"processes are left: {left}")
+        time.sleep(0.05)
+    seconds = time.monotonic() - killed
+    return f"rank {victim} of {ranks} after {wait:4.2f} s, all had ended {seconds:3.1f} s later, mpirun with {status}"
 
 
 def main():
@@ -185,10 +186,10 @@ def main():
         for number, sql in queries.items():
             attempt(f"{ranks} ranks Q{number}", lambda ranks=ranks, number=number, sql=sql: check(arguments, ranks, number, sql, answers[number]))
     generator = random.Random(arguments.seed)
-    if arguments.kills:
-        _, usual, _ = Job(arguments, numbers[-1], [LONG]).rows()
-        for _ in range(arguments.kills):
-            attempt("kill", lambda: kill_one(arguments, generator.choice(numbers), generator, usual))
+    usual = {ranks: Job(arguments, ranks, [LONG]).rows()[1] for ranks in numbers if arguments.kills}
+    for _ in range(arguments.kills):
+        ranks = generator.choice(numbers)
+        attempt("kill", lambda ranks=ranks: kill_one(arguments, ranks, generator, 0.9 * usual[ranks]))
     if failures:
         print(f"{len(failures)} failures: {' '.join(failures)}")
     return 1 if failures else 0

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use overspill::OverspillRuntime;
 use overspill_exchange::transport::{MpiRank, is_rank_of_mpi};
-use overspill_ranks::{Leader, serve};
+use overspill_ranks::{Leader, refuse, serve};
 use overspill_session::{Error, Limits, Session};
 use tokio::runtime::Builder;
 
@@ -107,14 +107,19 @@ fn serve_first(
     limits: &Limits,
     runtime: OverspillRuntime,
 ) -> Outcome<()> {
-    let session = Session::open(limits, settings, runtime)?;
-    session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let threads = Builder::new_multi_thread().worker_threads(limits.threads).enable_all().build();
     let threads = threads.map_err(|error| Failure::message(format!("cannot start threads: {error}")))?;
-    let state = session.context().state();
-    let served = threads.block_on(async { serve(mpi.endpoint(), &state).await });
-    drop(state);
+    let served = match Session::open(limits, settings, runtime) {
+        Ok(session) => {
+            session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
+            let state = session.context().state();
+            let served = threads.block_on(async { serve(mpi.endpoint(), &state).await });
+            session.close();
+            served
+        }
+        // The first rank tells users, unless it has failed by itself.
+        Err(error) => threads.block_on(refuse(mpi.endpoint(), &error.to_string())),
+    };
     threads.shutdown_background();
-    session.close();
     served.map_err(|error| Failure::from(Error::from(error)))
 }

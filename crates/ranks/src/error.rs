@@ -16,6 +16,8 @@ pub fn cause_of(error: &DataFusionError) -> String {
 /// The failure of an exchange as the error of a query.
 pub fn of_exchange(error: &Error) -> DataFusionError {
     DataFusionError::Execution(match error {
+        // Users know of no other rank than the first.
+        Error::Failed { rank: 0, cause } => cause.to_string(),
         Error::Failed { rank, cause } => format!("rank {rank}: {cause}"),
         other => other.to_string(),
     })

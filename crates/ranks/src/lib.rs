@@ -28,4 +28,4 @@ mod planner;
 mod query;
 
 pub use leader::Leader;
-pub use member::serve;
+pub use member::{refuse, serve};

@@ -54,6 +54,28 @@ pub async fn serve(endpoint: &Arc<Endpoint>, session: &SessionState) -> Result<(
     Ok(())
 }
 
+/// Fails all queries of the first rank with these words, until it ends: this rank cannot run any.
+///
+/// # Errors
+/// A rank is lost.
+pub async fn refuse(endpoint: &Arc<Endpoint>, cause: &str) -> Result<()> {
+    for number in 0.. {
+        let job = Job::begin(endpoint, JobId(number));
+        match Order::receive(&job).await {
+            Ok(order) if order.plan.is_empty() => break,
+            Ok(_) => {
+                job.fail(cause);
+            }
+            Err(_) => {
+                if let Some(lost) = endpoint.lost() {
+                    return Err(of_exchange(&lost));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Runs a part. If that fails, all ranks learn it.
 async fn run(job: Job, order: Order, session: SessionState) {
     let job = Arc::new(RankJob::new(job));

@@ -75,6 +75,8 @@ pub fn close_exchanges(plan: &Arc<dyn ExecutionPlan>, job: &RankJob, context: &A
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
+    // To open one lane of a shuffle is to open all.
+    job.drop_ready();
     Ok(())
 }
 

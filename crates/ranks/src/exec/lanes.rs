@@ -5,10 +5,11 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::Time;
 use datafusion::physical_plan::repartition::BatchPartitioner;
@@ -35,12 +36,15 @@ struct Split {
     /// Until a lane asks for rows.
     inputs: Mutex<Vec<Input>>,
     tasks: Mutex<JoinSet<()>>,
+    /// How many inputs have not been passed on to their end, or to their error.
+    unfinished: Arc<AtomicUsize>,
 }
 
 struct Input {
     rows: Exchanging,
     partitioner: BatchPartitioner,
     lanes: Vec<Sender<Result<RecordBatch>>>,
+    unfinished: Arc<AtomicUsize>,
 }
 
 /// Splits the rows of all inputs by a hash of these keys, among as many lanes as there are inputs.
@@ -49,12 +53,13 @@ struct Input {
 /// If there are no inputs.
 pub fn split(inputs: Vec<Exchanging>, keys: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<LaneRows>> {
     let (senders, receivers): (Vec<_>, Vec<_>) = inputs.iter().map(|_| channel(WAITING)).unzip();
+    let unfinished = Arc::new(AtomicUsize::new(inputs.len()));
     let inputs = inputs.into_iter().map(|rows| {
         let partitioner = BatchPartitioner::new_hash_partitioner(keys.to_vec(), senders.len(), Time::new())?;
-        Ok(Input { rows, partitioner, lanes: senders.clone() })
+        Ok(Input { rows, partitioner, lanes: senders.clone(), unfinished: Arc::clone(&unfinished) })
     });
     let inputs = Mutex::new(inputs.collect::<Result<_>>()?);
-    let split = Split { runtime: Handle::current(), inputs, tasks: Mutex::default() };
+    let split = Split { runtime: Handle::current(), inputs, tasks: Mutex::default(), unfinished };
     let split = Arc::new(split);
     Ok(receivers.into_iter().map(|rows| LaneRows { rows, split: Arc::clone(&split) }).collect())
 }
@@ -74,10 +79,11 @@ impl Input {
         if let Err(error) = self.pass().await {
             // A lane without the error would take its rows for complete.
             let error = Arc::new(error);
-            for lane in self.lanes {
+            for lane in &self.lanes {
                 let _ = lane.send(Err(DataFusionError::Shared(Arc::clone(&error)))).await;
             }
         }
+        self.unfinished.fetch_sub(1, Ordering::Release);
     }
 
     async fn pass(&mut self) -> Result<()> {
@@ -100,6 +106,12 @@ impl Stream for LaneRows {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.split.start();
-        self.rows.poll_recv(context)
+        match self.rows.poll_recv(context) {
+            // Who has panicked has sent no error.
+            Poll::Ready(None) if self.split.unfinished.load(Ordering::Acquire) > 0 => {
+                Poll::Ready(Some(internal_err!("a task that splits rows among lanes has panicked")))
+            }
+            rows => rows,
+        }
     }
 }

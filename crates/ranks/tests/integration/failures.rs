@@ -48,6 +48,20 @@ fn a_file_that_is_gone_is_an_error() {
 }
 
 #[test]
+fn a_rank_that_cannot_serve_says_so() {
+    runtime().block_on(async {
+        let tables = Tables::write().await;
+        let ranks = Ranks::start_with(SHAPE, None, Some("no disk here"));
+        tables.register(&ranks.context).await;
+        for _ in 0..2 {
+            let error = rows(&ranks.context, "SELECT sum(l_number) FROM lines").await.unwrap_err().to_string();
+            assert!(error.contains("rank 2: no disk here"), "{error}");
+        }
+        ranks.end().await;
+    });
+}
+
+#[test]
 fn a_query_may_be_dropped_at_any_time() {
     runtime().block_on(async {
         let tables = Tables::write().await;

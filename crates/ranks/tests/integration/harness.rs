@@ -12,7 +12,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use overspill::{OverspillConfig, OverspillSessionExt};
 use overspill_exchange::Topology;
 use overspill_exchange::transport::{Network, in_process};
-use overspill_ranks::{Leader, serve};
+use overspill_ranks::{Leader, refuse, serve};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -54,13 +54,24 @@ pub struct Ranks {
 impl Ranks {
     /// Starts ranks, with a network between them.
     pub fn start(shape: Shape, network: Option<Network>) -> Self {
+        Self::start_with(shape, network, None)
+    }
+
+    /// Starts ranks, of which the last runs no query, for this reason.
+    pub fn start_with(shape: Shape, network: Option<Network>, refusal: Option<&'static str>) -> Self {
         let topology = Topology::of_nodes(shape.ranks, NonZeroUsize::new(shape.ranks_per_node).unwrap().get()).unwrap();
         let mut endpoints = in_process(&Arc::new(topology), network).into_iter();
         let leader = Arc::new(Leader::new(endpoints.next().unwrap()));
         let others = endpoints.map(|endpoint| {
+            let refusal = refusal.filter(|_| endpoint.rank() + 1 == shape.ranks);
             std::thread::spawn(move || {
                 let state = build(builder(shape.lanes));
-                runtime().block_on(async { serve(&endpoint, &state).await })
+                runtime().block_on(async {
+                    match refusal {
+                        Some(cause) => refuse(&endpoint, cause).await,
+                        None => serve(&endpoint, &state).await,
+                    }
+                })
             })
         });
         let others = others.collect();
