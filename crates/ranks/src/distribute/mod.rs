@@ -23,6 +23,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -88,7 +89,8 @@ impl Ranks {
         if let Some(scan) = scans::dealt(plan, self.ranks)? {
             return Ok(Part { is_spread: true, plans: scan, gathers: None });
         }
-        if plan.children().is_empty() {
+        // A recursive query runs its second input again and again, which exchanges cannot.
+        if plan.children().is_empty() || plan.is::<RecursiveQueryExec>() {
             return Ok(self.alone(plan));
         }
         let relies = relies_on_keys(plan, keeps_keys);

@@ -57,6 +57,9 @@ const QUERIES: &[&str] = &[
     "SELECT o_key, (SELECT max(l_number) FROM lines WHERE l_key = o_key) FROM orders",
     "SELECT l_key, unnest([l_number, l_quantity]) FROM lines WHERE l_number < 100",
     "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 20) SELECT n, o_text FROM r JOIN orders ON n = o_key",
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT o_key + 1 FROM r JOIN orders ON o_key = n WHERE n < 9) SELECT n FROM r",
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT o_key FROM r JOIN orders ON o_key > n AND o_key < n + 2 WHERE n < 9) \
+     SELECT n FROM r",
     "SELECT count(*) FROM (SELECT sum(l_quantity) AS q FROM lines GROUP BY l_key) a JOIN orders ON q = o_key",
 ];
 
