@@ -66,7 +66,7 @@ impl ShuffleSpec {
     /// Shuffles the rows of this rank. If that fails, or the input does, the job fails on all ranks.
     ///
     /// # Errors
-    /// If keys have a type that cannot be joined, or there are more than 65,535 ranks.
+    /// If keys have a type that cannot be joined, or there are more than 65,534 ranks.
     pub fn start<E: Display + Send + 'static>(
         self,
         job: &Job,

@@ -1,14 +1,14 @@
 //! What a rank does for one query.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use overspill_exchange::transport::Job;
@@ -155,8 +155,10 @@ impl RankJob {
     }
 
     fn spawn(&self, driver: Driver) {
-        // If it fails, it has told all ranks why.
-        self.drivers.lock().spawn_on(async move { drop(driver.await) }, &self.runtime);
+        let job = self.job.clone();
+        // If it fails, it has told all ranks why. It ends with the job, also while its input has no rows to send.
+        let sending = async move { drop(select(driver, pin!(job.failed())).await) };
+        self.drivers.lock().spawn_on(sending, &self.runtime);
     }
 
     /// Waits until all rows are sent.
