@@ -1,16 +1,20 @@
-//! How a plan for several processes is optimized.
+//! How a query for several processes is planned.
 
 use std::sync::Arc;
 
+use datafusion::catalog::Session;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, Result};
 use datafusion::datasource::sink::DataSinkExec;
+use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::{NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use overspill::{HybridJoinExec, ThetaJoinExec};
 
 use crate::gather::GatherExec;
@@ -29,6 +33,31 @@ const FOR_ONE_PROCESS: [&str; 7] = [
 
 /// The rule after which joins are those of Overspill.
 const LAST_JOIN_RULE: &str = "theta_join_selection";
+
+/// Whether a query reads tables; if not, there is nothing to divide.
+pub fn scans_tables(plan: &LogicalPlan) -> bool {
+    let mut scans = false;
+    let visited = plan.apply_with_subqueries(|node| {
+        scans |= matches!(node, LogicalPlan::TableScan(_));
+        Ok(if scans { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    visited.is_ok() && scans
+}
+
+/// Plans a query by the planner that a session had, or by DataFusion's if it had none.
+///
+/// # Errors
+/// Those of the planner.
+pub async fn plan_here(
+    planner: Option<&(dyn QueryPlanner + Send + Sync)>,
+    plan: &LogicalPlan,
+    session: &dyn Session,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match planner {
+        Some(planner) => planner.create_physical_plan(plan, session).await,
+        None => DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await,
+    }
+}
 
 /// A copy of a session that plans for several processes, with this number of partitions among all of them.
 pub fn for_processes(state: &SessionState, partitions: usize) -> SessionState {

@@ -24,8 +24,8 @@ pub struct RowsSpec {
     pub schema: SchemaRef,
     /// Whether columns are compressed between nodes.
     pub is_compressed: bool,
-    /// The bytes that a rank sends in a round, if rows are about as large as the average. A receiver has some two times as many in memory for
-    /// each sender.
+    /// The bytes that a rank sends another in a round, if rows are about as large as the average. A receiver has some two times as many in
+    /// memory for each sender.
     pub round_bytes: usize,
 }
 
@@ -60,10 +60,9 @@ impl RowsSpec {
         input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
     ) -> Shuffle {
         let everyone: Vec<Rank> = (0..job.endpoint().topology().ranks()).collect();
-        let round_bytes = self.round_bytes / everyone.len();
         let (outgoing, incoming) = self.exchange(everyone.clone(), everyone).open(job);
         let metrics = vec![incoming.metrics().clone()];
-        let driver = send_all(job.clone(), outgoing, input, round_bytes).boxed();
+        let driver = send_all(job.clone(), outgoing, input, self.round_bytes).boxed();
         let receiving = job.clone();
         let output = incoming.into_stream().map_err(move |error| failure(&receiving, error)).boxed();
         Shuffle { driver, output, metrics }

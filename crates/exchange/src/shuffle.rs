@@ -8,6 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use futures::future::{BoxFuture, try_join};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt, stream};
+use overspill_advisor::Levels;
 use overspill_join::memory::row_bytes;
 
 use crate::all_to_all::{AllToAll, ExchangeMetrics, Incoming, Outgoing};
@@ -20,16 +21,6 @@ use crate::transport::{Job, StreamNumber};
 /// Seeds of the hash partitions of the two levels, after the steps of algorithm 2. Joins hash otherwise.
 pub(crate) const SEEDS: [u32; 2] = [1, 8];
 
-/// The way of rows to their rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Levels {
-    /// From each rank to each (algorithm 1): `P(P-1)` messages a column and round among `P` ranks.
-    One,
-    /// Across nodes to the rank on the same rail, then within its node (algorithm 2): `NM(N-1)` and `NM(M-1)` messages among `N` nodes with
-    /// `M` ranks. Rows that change the node move twice.
-    Two,
-}
-
 /// What is shuffled, and how. It must be the same on all ranks: with other levels they wait for each other.
 #[derive(Debug, Clone)]
 pub struct ShuffleSpec {
@@ -41,7 +32,7 @@ pub struct ShuffleSpec {
     pub keys: Vec<usize>,
     /// Whether two nulls are equal. If not, rows with a null in their key find no partner anywhere, and stay where they are.
     pub null_equal: bool,
-    /// The way of rows.
+    /// The way of rows. Those that change the node on two levels move twice.
     pub levels: Levels,
     /// Whether columns are compressed between nodes.
     pub is_compressed: bool,

@@ -12,7 +12,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::PhysicalExprNode;
 use datafusion_proto_common::protobuf_common::Schema as SchemaMessage;
 use overspill_distributed::PlanCodec;
-use overspill_exchange::Side;
+use overspill_exchange::{Levels, Side};
 use prost::Message;
 
 use crate::exec::{AwayExec, RankBroadcastExec, RankGatherExec, RankShuffleExec, Way};
@@ -106,15 +106,15 @@ enum Kind {
 
 impl From<&Way> for WayMessage {
     fn from(way: &Way) -> Self {
-        let Way { number, is_two_levels, is_compressed, round_bytes } = *way;
-        Self { number, is_two_levels, is_compressed, round_bytes: round_bytes as u64 }
+        let Way { number, levels, is_compressed, round_bytes } = *way;
+        Self { number, is_two_levels: levels == Levels::Two, is_compressed, round_bytes: round_bytes as u64 }
     }
 }
 
 impl WayMessage {
     fn way(&self) -> Result<Way> {
-        let Self { number, is_two_levels, is_compressed, .. } = *self;
-        Ok(Way { number, is_two_levels, is_compressed, round_bytes: size(self.round_bytes)? })
+        let levels = if self.is_two_levels { Levels::Two } else { Levels::One };
+        Ok(Way { number: self.number, levels, is_compressed: self.is_compressed, round_bytes: size(self.round_bytes)? })
     }
 }
 

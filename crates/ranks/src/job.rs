@@ -1,6 +1,7 @@
 //! What a rank does for one query.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,9 +9,9 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
-use futures::future::{BoxFuture, select};
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use overspill_exchange::transport::Job;
 use overspill_exchange::{Error, ExchangeMetrics, HeavyKeys};
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::error::of_exchange;
 
 /// The most lanes of an exchange.
-pub const LANES: u64 = 1 << 16;
+const LANES: u64 = 1 << 16;
 
 /// A join whose heavy keys are found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,8 +157,13 @@ impl RankJob {
 
     fn spawn(&self, driver: Driver) {
         let job = self.job.clone();
-        // If it fails, it has told all ranks why. It ends with the job, also while its input has no rows to send.
-        let sending = async move { drop(select(driver, pin!(job.failed())).await) };
+        let sending = async move {
+            // A driver that fails has told all ranks why. It ends with the job, also while its input has no rows to send.
+            let sending = AssertUnwindSafe(driver).catch_unwind();
+            if let Either::Left((Err(_), _)) = select(sending, pin!(job.failed())).await {
+                job.fail("a task of an exchange has panicked");
+            }
+        };
         self.drivers.lock().spawn_on(sending, &self.runtime);
     }
 
@@ -168,11 +174,7 @@ impl RankJob {
             if drivers.is_empty() {
                 return;
             }
-            while let Some(ended) = drivers.join_next().await {
-                if ended.is_err_and(|error| error.is_panic()) {
-                    self.job.fail("a task of an exchange has panicked");
-                }
-            }
+            while drivers.join_next().await.is_some() {}
         }
     }
 

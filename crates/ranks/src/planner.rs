@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::display::{PlanType, StringifiedPlan};
 use datafusion::common::format::ExplainFormat;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -16,10 +16,10 @@ use datafusion::logical_expr::{Explain, LogicalPlan};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, displayable};
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use overspill::{OverspillConfig, ShuffleCompression};
-use overspill_distributed::planning::{for_processes, is_sink};
+use overspill_distributed::planning::{for_processes, is_sink, plan_here, scans_tables};
 use overspill_distributed::settings::travelling;
+use overspill_exchange::Levels;
 
 use crate::distribute::Ranks;
 use crate::exec::Way;
@@ -59,9 +59,10 @@ impl QueryPlanner for RanksPlanner {
         let distributed = match plan {
             LogicalPlan::Explain(explain) => {
                 let explained = self.plan_with(&explain.plan, &for_ranks).await?;
-                self.on_ranks(explained, &for_ranks, lanes)?.map(|shown| explaining(&planned, explain, &shown))
+                self.on_ranks(explained, state, for_ranks.config_options(), lanes)?
+                    .map(|shown| explaining(&planned, explain, &shown))
             }
-            _ => self.on_ranks(planned, &for_ranks, lanes)?,
+            _ => self.on_ranks(planned, state, for_ranks.config_options(), lanes)?,
         };
         match distributed {
             Some(planned) => Ok(planned),
@@ -82,38 +83,45 @@ impl Leader {
 
 impl RanksPlanner {
     async fn plan_with(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        match &self.here {
-            Some(planner) => planner.create_physical_plan(plan, session).await,
-            None => DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await,
-        }
+        plan_here(self.here.as_deref(), plan, session).await
     }
 
-    /// The plan with the part below its sinks on all ranks; `None` if the first rank must run it.
+    /// The plan with the part below its sinks on all ranks; `None` if the first rank must run it. `state` is the session, and `options` are
+    /// those that the plan was made with.
     fn on_ranks(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         state: &SessionState,
+        options: &ConfigOptions,
         lanes: usize,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         // A sink runs where the user is.
         if is_sink(&plan) || plan.is::<AnalyzeExec>() {
             let [input] = plan.children()[..] else { return Ok(None) };
-            let Some(input) = self.on_ranks(Arc::clone(input), state, lanes)? else { return Ok(None) };
+            let Some(input) = self.on_ranks(Arc::clone(input), state, options, lanes)? else { return Ok(None) };
             let recomputed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             return plan.replace_children(vec![input], recomputed).map(Some);
         }
-        let options = state.config_options();
+        Ok(self.query(&plan, state, options, lanes).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot be divided or sent");
+            None
+        }))
+    }
+
+    /// The query of a plan on all ranks; `None` if no rank but the first would have rows.
+    fn query(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+        options: &ConfigOptions,
+        lanes: usize,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let settings: BTreeMap<_, _> = travelling(options)?.into_iter().collect();
         let ranks = Ranks { ranks: self.leader.ranks(), lanes, way: self.way(state, lanes) };
-        let Some(mut parts) = ranks.distribute(&plan)? else { return Ok(None) };
+        let Some(mut parts) = ranks.distribute(plan)? else { return Ok(None) };
+        // The other ranks do so when their parts arrive. The state that planned for all has none of these rules.
         parts[0] = within_rank(Arc::clone(&parts[0]), state, options)?;
-        match RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings) {
-            Ok(query) => Ok(Some(Arc::new(query))),
-            Err(error) => {
-                tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot travel");
-                Ok(None)
-            }
-        }
+        Ok(Some(Arc::new(RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings)?)))
     }
 
     /// How rows travel.
@@ -125,7 +133,7 @@ impl RanksPlanner {
         };
         Way {
             number: 0,
-            is_two_levels: self.leader.has_two_levels(),
+            levels: if self.leader.has_two_levels() { Levels::Two } else { Levels::One },
             is_compressed: settings
                 .is_none_or(|settings| settings.shuffle_compression != ShuffleCompression::Off.into()),
             round_bytes: (memory / SHARE / lanes).clamp(*ROUND.start(), *ROUND.end()),
@@ -135,15 +143,6 @@ impl RanksPlanner {
 
 fn is_enabled(state: &SessionState) -> bool {
     state.config_options().extensions.get::<OverspillConfig>().is_some_and(|settings| settings.enabled)
-}
-
-fn scans_tables(plan: &LogicalPlan) -> bool {
-    let mut scans = false;
-    let visited = plan.apply_with_subqueries(|node| {
-        scans |= matches!(node, LogicalPlan::TableScan(_));
-        Ok(if scans { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    visited.is_ok() && scans
 }
 
 /// The explanation of a plan that runs on all ranks.

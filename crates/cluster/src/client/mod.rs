@@ -11,7 +11,6 @@ use std::sync::Arc;
 use ballista_core::config::{BALLISTA_ADAPTIVE_PLANNER_ENABLED, BallistaConfig};
 use datafusion::common::Result;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use planner::ClusterPlanner;
 use subqueries::OneRowSubqueries;
@@ -51,9 +50,4 @@ impl Cluster {
         let planner = ClusterPlanner { here, cluster: self.clone() };
         Ok(builder.with_query_planner(Arc::new(planner)))
     }
-}
-
-/// A planner without extensions.
-fn default_planner() -> impl PhysicalPlanner {
-    DefaultPhysicalPlanner::default()
 }

@@ -20,13 +20,12 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions};
-use datafusion::physical_planner::PhysicalPlanner;
 use overspill::travel::{FileKind, encode_scalar};
-use overspill_distributed::planning::{for_processes, is_sink, loses_window_properties};
+use overspill_distributed::planning::{for_processes, is_sink, loses_window_properties, plan_here, scans_tables};
 
+use super::Cluster;
 use super::analyze::ClusterAnalyzeExec;
 use super::query::ClusterQueryExec;
-use super::{Cluster, default_planner};
 use crate::error::refused;
 use crate::settings::travelling;
 
@@ -64,10 +63,7 @@ impl QueryPlanner for ClusterPlanner {
 
 impl ClusterPlanner {
     async fn plan_with(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        match &self.here {
-            Some(planner) => planner.create_physical_plan(plan, session).await,
-            None => default_planner().create_physical_plan(plan, session).await,
-        }
+        plan_here(self.here.as_deref(), plan, session).await
     }
 
     /// The plan with the part below its sinks on the cluster. `None` if it reads what only this process has.
@@ -101,15 +97,6 @@ impl ClusterPlanner {
         // The scheduler cuts the plan with the settings that it was made with.
         ClusterQueryExec::try_new(self.cluster.clone(), Arc::clone(plan), travelling(options)?).map(Some)
     }
-}
-
-fn scans_tables(plan: &LogicalPlan) -> bool {
-    let mut scans = false;
-    let visited = plan.apply_with_subqueries(|node| {
-        scans |= matches!(node, LogicalPlan::TableScan(_));
-        Ok(if scans { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    visited.is_ok() && scans
 }
 
 /// Whether a plan reads files, and nothing else that has rows.

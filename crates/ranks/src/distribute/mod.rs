@@ -211,7 +211,7 @@ impl Ranks {
     fn repartition(&mut self, repartition: &RepartitionExec, input: Part) -> Result<Option<Part>> {
         let lanes = self.lanes;
         let Partitioning::Hash(keys, _) = repartition.partitioning() else {
-            if !matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)) {
+            if repartition.preserve_order() || !matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)) {
                 return Ok(None);
             }
             let plans = input.plans.into_iter().map(|input| {

@@ -84,7 +84,7 @@ impl ExecutionPlan for RankBroadcastExec {
             number: job.open(self.way.number, partition),
             schema: self.input.schema(),
             is_compressed: self.way.is_compressed,
-            round_bytes: self.way.round_bytes,
+            round_bytes: self.way.round_bytes / job.job().endpoint().topology().ranks(),
         };
         let broadcast = spec.broadcast(job.job(), rows);
         job.count(self.way.number, broadcast.metrics);

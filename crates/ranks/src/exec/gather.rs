@@ -114,7 +114,7 @@ impl ExecutionPlan for RankGatherExec {
             number: number - partition as u64,
             schema: self.input.schema(),
             is_compressed: self.way.is_compressed,
-            round_bytes: self.way.round_bytes,
+            round_bytes: self.way.round_bytes / self.ranks,
         };
         let rows = if self.here == FIRST {
             let (rows, metrics) = spec.receive(job.job(), partition);

@@ -19,7 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
 use futures::stream::{BoxStream, StreamExt, select_all};
 use futures::{Stream, TryStreamExt};
-use overspill_exchange::Exchanged;
+use overspill_exchange::{Exchanged, Levels};
 
 pub use away::AwayExec;
 pub use broadcast::RankBroadcastExec;
@@ -34,10 +34,10 @@ pub struct Way {
     /// The number of the exchange in its query.
     pub number: u64,
     /// Whether rows for other nodes go to the rank on the same rail first.
-    pub is_two_levels: bool,
+    pub levels: Levels,
     /// Whether columns are compressed between nodes.
     pub is_compressed: bool,
-    /// The bytes that a rank sends in a round.
+    /// The bytes that a rank sends all others in a round.
     pub round_bytes: usize,
 }
 

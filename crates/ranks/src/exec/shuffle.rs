@@ -13,7 +13,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
-use overspill_exchange::{Levels, ShuffleSpec, Side};
+use overspill_exchange::{ShuffleSpec, Side};
 use parking_lot::Mutex;
 
 use super::lanes::split;
@@ -109,7 +109,7 @@ impl RankShuffleExec {
             keys,
             // Nulls are equal for what groups rows, and a null that matches nothing may be anywhere.
             null_equal: true,
-            levels: if self.way.is_two_levels { Levels::Two } else { Levels::One },
+            levels: self.way.levels,
             is_compressed: self.way.is_compressed,
             round_bytes: self.way.round_bytes,
             heavy: self.heavy.map(|(join, side)| (job.heavy_keys(&join, 2 * self.lanes), side)),
@@ -171,11 +171,11 @@ impl WithKeys {
 impl DisplayAs for RankShuffleExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         let keys = self.keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let levels = if self.way.is_two_levels { 2 } else { 1 };
+        let Way { levels, is_compressed, .. } = self.way;
         match format {
             DisplayFormatType::TreeRender => write!(f, "keys={keys}"),
             _ => {
-                write!(f, "RankShuffleExec: keys=[{keys}], levels={levels}, compressed={}", self.way.is_compressed)?;
+                write!(f, "RankShuffleExec: keys=[{keys}], levels={levels}, compressed={is_compressed}")?;
                 if self.heavy.is_some() { write!(f, ", heavy keys stay") } else { Ok(()) }
             }
         }

@@ -34,6 +34,9 @@ fn plans_show_exchanges_and_analyzed_ones_their_bytes() {
         };
         // Two levels: rows that change the node and the rail are sent twice, and rows are kept on each level.
         assert!(count("rows_sent=") > 7500.0 * 0.7 && count("rows_kept=") > 0.0, "{shuffle}");
+        // The first rank has the rules of its own session, as the others do.
+        let plan = explained(&ranks.context, "EXPLAIN SELECT * FROM orders ORDER BY o_text").await.unwrap();
+        assert!(plan.contains("SpillingSortExec") && plan.contains("RankGatherExec"), "{plan}");
         let plan = explained(&ranks.context, "EXPLAIN SELECT * FROM small").await.unwrap();
         assert!(!plan.contains("RankQueryExec"), "{plan}");
         ranks.end().await;
