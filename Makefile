@@ -142,7 +142,7 @@ test-mpi: mpi $(VENV)/complete
 	OVERSPILL_MPI_LIBRARY="$(abspath $(TARGET_DIR))/liboverspill_mpi.so" $(CARGO_TEST) --test mpi -- --nocapture
 	$(CARGO) build --workspace --locked
 	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
-	"$(VENV)/bin/python" tests/tpch/ranks.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --ranks 3 --ranks-per-node 2 --kills 2
+	"$(VENV)/bin/python" tests/tpch/ranks.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --ranks 3 --ranks-per-node 2 --kills 2 --copies 3,9,18,21
 
 test-mpi-long: mpi build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"

@@ -1,8 +1,10 @@
 """Runs the 22 TPC-H queries under mpirun, with several numbers of ranks, and compares them with DuckDB.
 
 It checks the rows and their order, that every equi-join ran on HybridJoinExec, that each rank stayed within its limit plus 200 MB,
-and that nothing is left in the temporary directory. Then ranks are killed at random moments while a query runs: mpirun must end,
-with an exit status that is not 0, and so must all processes, within 10 s.
+and that nothing is left in the temporary directory. All ranks copy the tables, a file a rank, and the queries run over these files, too;
+`overspill join` counts and writes. Then something fails at random moments while a query runs: a rank is killed, mpirun is interrupted, a
+file is damaged, a rank may write no more. mpirun must end with an exit status that is not 0, and so must all processes, within 10 s; the
+error names the rank, and no file is left but what a killed process has spilled.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +24,10 @@ from pathlib import Path
 from run import HEADROOM, TABLES, WITHOUT_JOIN, Failure, answers_of_duckdb, compare, joins, location, read_queries, size_in_bytes, spilled
 
 TIME_LIMIT = 300
-# How long mpirun may take to end when a rank was killed.
-AFTER_KILL = 10
+# How long mpirun may take to end when something has failed.
+AFTER_FAILURE = 10
+# Lets the rank with a number write files of 20 MB at most, and not end by the signal of that.
+FULL = 'trap "" XFSZ; [ "$OMPI_COMM_WORLD_RANK" != {} ] || ulimit -f 40000; exec "$@"'
 # The columns of an explanation.
 PLAN = "plan_type,plan\n"
 # Takes long enough to be killed in.
@@ -50,18 +55,23 @@ def is_alive(process):
 class Job:
     """A run of the program under mpirun."""
 
-    def __init__(self, arguments, ranks, statements):
+    def __init__(self, arguments, ranks, statements, data=None, work=None, full=None):
+        """Runs statements over the tables, or other work. One rank may write no more than some megabytes, as on a disk that is full."""
         self.ranks = ranks
+        self.shared_memory = set(os.listdir("/dev/shm"))
         self.folder = tempfile.TemporaryDirectory(prefix="overspill-ranks-")
         folder = Path(self.folder.name)
         self.spill = folder / "spill"
         self.spill.mkdir()
-        command = ["mpirun", "--oversubscribe", "-n", str(ranks), arguments.overspill, "--format", "csv", "--quiet"]
-        command += ["--memory-limit", arguments.limit, "--threads", str(arguments.threads), "--temp-dir", str(self.spill)]
+        command = ["mpirun", "--oversubscribe", "-n", str(ranks)]
+        if full is not None:
+            command += ["sh", "-c", FULL.format(full), "sh"]
+        command += [arguments.overspill] + (work or ["--format", "csv"])
+        command += ["--quiet", "--memory-limit", arguments.limit, "--threads", str(arguments.threads), "--temp-dir", str(self.spill)]
         if arguments.ranks_per_node:
             command += ["--ranks-per-node", str(arguments.ranks_per_node)]
-        for table in TABLES:
-            where = location(arguments.data, table)
+        for table in [] if work else TABLES:
+            where = location(data or arguments.data, table)
             command += ["-c", f"CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{where}'"]
         for statement in statements:
             command += ["-c", statement]
@@ -115,10 +125,32 @@ class Job:
             raise Failure(f"files left in the temporary directory: {left}")
         return self.output.read_text(), seconds, self.peak
 
+    def failed(self, since, words=None):
+        """Waits for the end of a run that has failed, and of all its processes; gives mpirun's status and the seconds since it failed,
+        or since the start if that is not known."""
+        status = self.wait(AFTER_FAILURE if since else TIME_LIMIT)
+        if status == 0:
+            raise Failure("mpirun ended with 0")
+        end = (since or time.monotonic()) + AFTER_FAILURE
+        while left := [process for process in self.seen if is_alive(process)]:
+            if time.monotonic() > end:
+                raise Failure(f"processes are left: {left}")
+            time.sleep(0.05)
+        seconds = time.monotonic() - (since or self.started)
+        if left := set(os.listdir("/dev/shm")) - self.shared_memory:
+            raise Failure(f"left in /dev/shm: {left}")
+        errors = self.errors.read_text()
+        if words is not None:
+            if not re.search(words, errors):
+                raise Failure(f"the error does not say {words!r}: {errors[-2000:]}")
+            if left := [str(path) for path in self.spill.rglob("*") if path.is_file()]:
+                raise Failure(f"files left in the temporary directory: {left}")
+        return status, seconds
 
-def check(arguments, ranks, number, sql, theirs):
+
+def check(arguments, ranks, number, sql, theirs, data):
     """Checks one query; gives a line about it."""
-    text, seconds, peak = Job(arguments, ranks, [sql, f"EXPLAIN ANALYZE {sql}"]).rows()
+    text, seconds, peak = Job(arguments, ranks, [sql, f"EXPLAIN ANALYZE {sql}"], data).rows()
     text, _, plan = text.partition(PLAN)
     compare(theirs, text)
     if peak > size_in_bytes(arguments.limit) + HEADROOM:
@@ -142,15 +174,81 @@ def kill_one(arguments, ranks, generator, usual):
     victim = generator.randrange(len(members))
     os.kill(members[victim], signal.SIGKILL)
     killed = time.monotonic()
-    status = job.wait(AFTER_KILL)
-    if status == 0:
-        raise Failure("mpirun ended with 0")
-    while left := [process for process in job.seen if is_alive(process)]:
-        if time.monotonic() > killed + AFTER_KILL:
-            raise Failure(f"processes are left: {left}")
-        time.sleep(0.05)
-    seconds = time.monotonic() - killed
+    status, seconds = job.failed(killed)
     return f"rank {victim} of {ranks} after {wait:4.2f} s, all had ended {seconds:3.1f} s later, mpirun with {status}"
+
+
+def interrupt(arguments, ranks, generator, usual):
+    """Sends mpirun what Ctrl-C does, while a query runs."""
+    job = Job(arguments, ranks, [LONG])
+    wait = generator.uniform(0.1, usual)
+    time.sleep(wait)
+    job.members()
+    os.kill(job.process.pid, signal.SIGINT)
+    status, seconds = job.failed(time.monotonic())
+    return f"{ranks} ranks after {wait:4.2f} s, all had ended {seconds:3.1f} s later, mpirun with {status}"
+
+
+def damage(arguments, ranks, generator, tables):
+    """Damages a file of a table, all but its footer, so that it is read and not only planned with."""
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-") as folder:
+        for table in TABLES:
+            shutil.copytree(tables / table, Path(folder) / table, copy_function=os.link)
+        victim = generator.choice(sorted((Path(folder) / "lineitem").iterdir()))
+        content = victim.read_bytes()
+        # The copy is a link to the table's own file.
+        victim.unlink()
+        end = len(content) - 64 * 1024
+        victim.write_bytes(content[:4] + b"\xff" * (end - 4) + content[end:])
+        job = Job(arguments, ranks, [LONG], Path(folder))
+        status, seconds = job.failed(None, re.escape(victim.name))
+        return f"{victim.name} of {ranks} ranks, all had ended {seconds:3.1f} s after the start, mpirun with {status}"
+
+
+def fill(arguments, ranks, generator):
+    """Lets one rank write no more than some megabytes of what it has to."""
+    victim = generator.randrange(ranks)
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-") as folder:
+        copy = f"COPY (SELECT * FROM lineitem JOIN orders ON l_orderkey = o_orderkey) TO '{folder}/out/' STORED AS CSV"
+        job = Job(arguments, ranks, [copy], full=victim)
+        who = f"rank {victim}: " if victim else "error: "
+        status, seconds = job.failed(None, f"{who}.*(limit on the size of files|disk is full)")
+        if left := list(Path(folder).rglob("*")):
+            raise Failure(f"left behind: {left}")
+    return f"rank {victim} of {ranks}, all had ended {seconds:3.1f} s after the start, mpirun with {status}"
+
+
+def copy_tables(arguments, ranks, folder):
+    """Copies the tables, each rank its part."""
+    copies = [f"COPY {table} TO '{folder}/{table}/' STORED AS PARQUET" for table in TABLES]
+    _, seconds, peak = Job(arguments, ranks, copies).rows()
+    files = {table: len(list((folder / table).iterdir())) for table in TABLES}
+    # A rank that has no row group of a table writes no file of it.
+    if not 2 <= files["lineitem"] <= ranks:
+        raise Failure(f"the ranks wrote files: {files}")
+    if left := [path for path in folder.iterdir() if path.name.startswith(".")]:
+        raise Failure(f"left behind: {left}")
+    return f"{seconds:6.1f} s  {sum(files.values())} files  {peak / 1e6:4.0f} MB resident"
+
+
+def join(arguments, ranks, tables):
+    """Counts the rows of a join, and writes them."""
+    sides = ["--left", f"{tables}/orders/", "--right", f"{tables}/lineitem/", "--on", "o_orderkey=l_orderkey"]
+    expected = Job(arguments, 1, ["SELECT count(*) FROM lineitem"]).rows()[0].split()[-1]
+    text, seconds, _ = Job(arguments, ranks, [], work=["join", *sides]).rows()
+    if text.split()[-1] != expected:
+        raise Failure(f"{text.split()[-1]} rows, not {expected}")
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-") as folder:
+        out = Path(folder) / "joined"
+        _, writing, peak = Job(arguments, ranks, [], work=["join", *sides, "--output", str(out)]).rows()
+        if len(list(out.iterdir())) != ranks:
+            raise Failure(f"the ranks wrote {sorted(out.iterdir())}")
+        sums = "SELECT count(*), sum(o_orderkey), sum(l_extendedprice * o_shippriority + o_totalprice) FROM "
+        ours = Job(arguments, 1, [f"{sums} '{out}/'"]).rows()[0]
+        theirs = Job(arguments, 1, [f"{sums} orders JOIN lineitem ON o_orderkey = l_orderkey"]).rows()[0]
+        if ours.splitlines()[1:] != theirs.splitlines()[1:]:
+            raise Failure(f"what is written has {ours!r}, not {theirs!r}")
+    return f"{seconds:6.1f} s counted  {writing:6.1f} s written  {peak / 1e6:4.0f} MB resident"
 
 
 def main():
@@ -162,14 +260,15 @@ def main():
     parser.add_argument("--ranks", default="2,3,4,8", help="numbers of ranks [2,3,4,8]")
     parser.add_argument("--ranks-per-node", type=int, help="pretend that nodes have so many ranks")
     parser.add_argument("--queries", default="1-22", help="such as 1-22 or 9,18")
-    parser.add_argument("--kills", default=3, type=int, help="how many ranks are killed [3]")
+    parser.add_argument("--kills", default=3, type=int, help="how many ranks are killed, and how many runs fail otherwise in each way [3]")
+    parser.add_argument("--copies", default="1-22", help="queries over a file a rank: such as 1-22 or 9,18")
     parser.add_argument("--seed", default=1, type=int, help="chooses the ranks and the moments")
     arguments = parser.parse_args()
     arguments.data = arguments.data.resolve()
-    queries = read_queries(arguments.queries)
+    queries, copies = read_queries(arguments.queries), read_queries(arguments.copies)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=spawn) as process:
-        answers = process.submit(answers_of_duckdb, arguments.data, queries).result()
+        answers = process.submit(answers_of_duckdb, arguments.data, queries | copies).result()
 
     failures = []
 
@@ -184,12 +283,23 @@ def main():
     numbers = [int(number) for number in arguments.ranks.split(",")]
     for ranks in numbers:
         for number, sql in queries.items():
-            attempt(f"{ranks} ranks Q{number}", lambda ranks=ranks, number=number, sql=sql: check(arguments, ranks, number, sql, answers[number]))
+            attempt(f"{ranks} ranks Q{number}", lambda: check(arguments, ranks, number, sql, answers[number], None))
     generator = random.Random(arguments.seed)
-    usual = {ranks: Job(arguments, ranks, [LONG]).rows()[1] for ranks in numbers if arguments.kills}
-    for _ in range(arguments.kills):
-        ranks = generator.choice(numbers)
-        attempt("kill", lambda ranks=ranks: kill_one(arguments, ranks, generator, 0.9 * usual[ranks]))
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-", dir=arguments.data) as folder:
+        folder = Path(folder)
+        tables = {ranks: folder / str(ranks) for ranks in numbers}
+        for ranks in numbers:
+            attempt(f"{ranks} ranks copy", lambda: copy_tables(arguments, ranks, tables[ranks]))
+            for number, sql in copies.items():
+                attempt(f"{ranks} files Q{number}", lambda: check(arguments, ranks, number, sql, answers[number], tables[ranks]))
+            attempt(f"{ranks} ranks join", lambda: join(arguments, ranks, tables[ranks]))
+        usual = {ranks: 0.9 * Job(arguments, ranks, [LONG]).rows()[1] for ranks in numbers if arguments.kills}
+        for _ in range(arguments.kills):
+            ranks = generator.choice(numbers)
+            attempt("kill", lambda: kill_one(arguments, ranks, generator, usual[ranks]))
+            attempt("interrupt", lambda: interrupt(arguments, ranks, generator, usual[ranks]))
+            attempt("damaged file", lambda: damage(arguments, ranks, generator, tables[ranks]))
+            attempt("full disk", lambda: fill(arguments, ranks, generator))
     if failures:
         print(f"{len(failures)} failures: {' '.join(failures)}")
     return 1 if failures else 0

@@ -109,6 +109,9 @@ pub struct ShuffleAdvice {
 }
 
 impl Levels {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::One, Self::Two];
+
     /// The number, in words.
     pub fn name(self) -> &'static str {
         match self {

@@ -9,7 +9,31 @@ use overspill::size::Size;
 use crate::ranks::MpiArgs;
 use crate::tls::TlsArgs;
 
-#[derive(Debug, Args)]
+/// What a run may use.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ResourceArgs {
+    /// The memory limit of queries, as in 512MB, 1.5GiB or plain bytes [default: 80 % of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_limit: Option<usize>,
+
+    /// The directory for state that exceeds the memory limit [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub temp_dir: Option<PathBuf>,
+
+    /// The limit on the size of temporary files [default: 100GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub temp_limit: Option<usize>,
+
+    /// The number of worker threads, and of partitions of a query; at most one for each 8 MB of the memory limit [default: one per processor]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    pub threads: Option<usize>,
+
+    /// Change a setting of overspill.* or datafusion.*, as SET does; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Default, Args)]
 pub struct SqlArguments {
     /// Run these statements, then end; may be given several times
     #[arg(short = 'c', long = "command", value_name = "SQL")]
@@ -39,25 +63,8 @@ pub struct SqlArguments {
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
 
-    /// The memory limit of queries, as in 512MB, 1.5GiB or plain bytes [default: 80 % of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
-    pub memory_limit: Option<usize>,
-
-    /// The directory for state that exceeds the memory limit [default: the system's temporary directory]
-    #[arg(long, value_name = "DIR", help_heading = "Resources")]
-    pub temp_dir: Option<PathBuf>,
-
-    /// The limit on the size of temporary files [default: 100GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
-    pub temp_limit: Option<usize>,
-
-    /// The number of worker threads, and of partitions of a query; at most one for each 8 MB of the memory limit [default: one per processor]
-    #[arg(long, value_name = "N", value_parser = parse_threads, help_heading = "Resources")]
-    pub threads: Option<usize>,
-
-    /// Change a setting of overspill.* or datafusion.*, as SET does; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Resources")]
-    pub settings: Vec<(String, String)>,
+    #[command(flatten, next_help_heading = "Resources")]
+    pub resources: ResourceArgs,
 
     /// Run queries of files on the cluster of this scheduler; see `overspill cluster --help`
     #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
@@ -108,6 +115,11 @@ pub enum OnError {
 }
 
 impl SqlArguments {
+    /// The arguments of a run that has other work than statements.
+    pub fn without_statements(resources: ResourceArgs, mpi: MpiArgs, quiet: bool) -> Self {
+        Self { resources, mpi, quiet, ..Self::default() }
+    }
+
     /// Notes the order of the -c and -f arguments of the command line.
     pub fn keep_order(&mut self, matches: &ArgMatches) {
         let positions = |id: &str| matches.indices_of(id).into_iter().flatten();

@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 mod failure;
 mod interrupt;
+mod join;
 mod machine;
 mod output;
 mod progress;
@@ -24,7 +25,8 @@ use std::panic;
 use std::process::ExitCode;
 
 use args::SqlArguments;
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use join::JoinArgs;
 use tool::Tool;
 
 /// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
@@ -34,10 +36,19 @@ use tool::Tool;
 #[command(name = "overspill", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
-    tool: Option<Tool>,
+    command: Option<Command>,
 
     #[command(flatten)]
     sql: SqlArguments,
+}
+
+/// What is done instead of SQL.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Join two tables of files, in one process or among the ranks of mpirun
+    Join(JoinArgs),
+    #[command(flatten)]
+    Tool(Tool),
 }
 
 impl Arguments {
@@ -53,8 +64,9 @@ impl Arguments {
 fn main() -> ExitCode {
     report_panics();
     let arguments = Arguments::from_command_line();
-    match arguments.tool {
-        Some(tool) => tool::main(tool),
+    match arguments.command {
+        Some(Command::Join(join)) => join::main(join),
+        Some(Command::Tool(tool)) => tool::main(tool),
         None => sql::main(arguments.sql),
     }
 }

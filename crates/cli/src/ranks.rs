@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 use crate::failure::{Failure, Outcome, complain, status_of, tell};
 
 /// How ranks find each other.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct MpiArgs {
     /// The library that `make mpi` has compiled, for a run that mpirun starts [default: liboverspill_mpi.so beside the program]
     #[arg(long, value_name = "FILE")]

@@ -49,6 +49,7 @@ impl Shell {
         interactive: bool,
     ) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
+        let settings = &arguments.resources.settings;
         let session = match (&arguments.cluster, leader) {
             (Some(_), Some(_)) => {
                 return Err(Failure::message(
@@ -57,19 +58,15 @@ impl Shell {
             }
             (Some(scheduler), None) => {
                 let cluster = Cluster::at(scheduler, arguments.tls.network()?);
-                Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
-                    cluster.extend(builder)
-                })?
+                Session::open_extended(limits, settings, machine::runtime(), |builder| cluster.extend(builder))?
             }
             (None, _) if arguments.tls.is_given() => {
                 return Err(Failure::message("--tls-cert is for a cluster: add --cluster HOST:PORT"));
             }
             (None, Some(leader)) => {
-                Session::open_extended(limits, &arguments.settings, machine::runtime(), |builder| {
-                    Ok(leader.extend(builder))
-                })?
+                Session::open_extended(limits, settings, machine::runtime(), |builder| Ok(leader.extend(builder)))?
             }
-            (None, None) => Session::open(limits, &arguments.settings, machine::runtime())?,
+            (None, None) => Session::open(limits, settings, machine::runtime())?,
         };
         session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
@@ -192,6 +189,25 @@ impl Shell {
         let Ok(results) = self.session.run(sql).await else { return false };
         let batches: Vec<RecordBatch> = results.try_collect().await.unwrap_or_default();
         batches.iter().any(|batch| batch.num_rows() > 0)
+    }
+
+    /// The names of the columns of a table or file.
+    pub async fn columns(&mut self, table: &str) -> Outcome<Vec<String>> {
+        let sql = format!("SELECT * FROM {table} LIMIT 0");
+        let columns = async {
+            let results = self.session.run(&sql).await?;
+            let names = results.schema().fields().iter().map(|field| field.name().clone()).collect();
+            results.try_collect::<Vec<_>>().await?;
+            Ok::<_, Failure>(names)
+        };
+        let columns = self.interrupts.unless_raised(columns).await.and_then(|columns| columns);
+        self.session.cancel().await?;
+        columns
+    }
+
+    /// Runs a statement that writes files. Returns the number of rows in them.
+    pub async fn copy(&mut self, sql: &str) -> Outcome<u64> {
+        self.answer(sql, false).await.map(Option::unwrap_or_default)
     }
 
     /// Writes the rows of a query that a shell command issues.

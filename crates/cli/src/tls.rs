@@ -9,7 +9,7 @@ use overspill_session::Error;
 use crate::failure::{Failure, Outcome};
 
 /// The certificates of a process.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
     /// Connect to the other processes of the cluster by TLS, and show them this certificate; all files are PEM
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]

@@ -27,7 +27,7 @@ use overspill::travel::{
 use overspill::{HybridJoinExec, ThetaJoinExec};
 
 use crate::gather::GatherExec;
-use crate::scan;
+use crate::{scan, sink};
 
 /// What a node of Overspill begins with. No protobuf message does: its first byte is a field's tag.
 const MAGIC: &[u8] = b"\xffOverspill";
@@ -38,6 +38,7 @@ const THETA_JOIN: u8 = 3;
 const GATHER: u8 = 4;
 const GROUPING_SETS_INPUT: u8 = 5;
 const SCAN: u8 = 6;
+const SINK: u8 = 7;
 
 const UNPRUNABLE: &[u8] = b"\xffunprunable";
 
@@ -115,6 +116,7 @@ impl<C: PhysicalExtensionCodec> PhysicalExtensionCodec for PlanCodec<C> {
             }
             GATHER => Ok(Arc::new(GatherExec::new(one(inputs)?))),
             SCAN => scan::decode(bytes, &PhysicalPlanDecodeContext::new(context, self), converter),
+            SINK => sink::decode(bytes, one(inputs)?),
             GROUPING_SETS_INPUT => Ok(Arc::new(GroupingSetsInputExec::new(one(inputs)?))),
             kind => internal_err!("a node of kind {kind}, which this version of Overspill does not know"),
         }
@@ -142,6 +144,12 @@ impl<C: PhysicalExtensionCodec> PhysicalExtensionCodec for PlanCodec<C> {
                 buf.append(&mut bytes);
                 return Ok(());
             }
+        }
+        if let Some(bytes) = node.downcast_ref().map(sink::encode).transpose()?.flatten() {
+            buf.extend_from_slice(MAGIC);
+            buf.push(SINK);
+            buf.extend(bytes);
+            return Ok(());
         }
         let kind = if node.is::<GatherExec>() {
             GATHER

@@ -11,6 +11,7 @@ mod gather;
 pub mod planning;
 mod scan;
 pub mod settings;
+mod sink;
 
 pub use codec::PlanCodec;
 pub use gather::GatherExec;

@@ -15,6 +15,7 @@ use datafusion::physical_plan::joins::{NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use overspill::write_aside::WriteAsideExec;
 use overspill::{HybridJoinExec, ThetaJoinExec};
 
 use crate::gather::GatherExec;
@@ -155,5 +156,5 @@ pub fn loses_window_properties(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Whether a node writes rows to files. It runs where the user is. One of the two is the node around sinks that puts files in place.
 pub fn is_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<DataSinkExec>() || plan.name() == "WriteAsideExec"
+    plan.is::<DataSinkExec>() || plan.is::<WriteAsideExec>()
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions, Visit};
 use datafusion::common::config_namespace;
 use datafusion::common::{DataFusionError, Result};
-use overspill_advisor::{PrefixSumProcessor, Strategy};
+use overspill_advisor::{Levels, PrefixSumProcessor, Strategy};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::selection::Evaluation;
 use overspill_machine::DeviceKind;
@@ -95,6 +95,7 @@ named!(DeviceKind, "overspill.device");
 named!(TableChoice, "overspill.hash_table");
 named!(TransferMethod, "overspill.transfer_method");
 named!(PrefixSumProcessor, "overspill.gpu_prefix_sum");
+named!(Levels, "overspill.shuffle_levels");
 
 /// Makes a type whose values are those of a setting.
 macro_rules! values {
@@ -235,6 +236,9 @@ config_namespace! {
 
         /// How rows are compressed on their way between tasks of a cluster: cascaded: as blocks, like those of spill_compression; off: by Arrow, as ballista.shuffle.compression.codec says; auto: cascaded.
         pub shuffle_compression: Choice<ShuffleCompression>, default = Choice::AUTO
+
+        /// How rows go from rank to rank under mpirun: one: to each directly; two: to other nodes by the ranks of the same number there, in fewer and larger messages; auto: two if there are several nodes with several ranks.
+        pub shuffle_levels: Choice<Levels>, default = Choice::AUTO
 
         /// The limit, in bytes, on the state of one join before it spills. 0: only the memory pool limits it.
         pub join_memory_limit: usize, default = 0

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{
@@ -11,11 +12,12 @@ use datafusion_proto::physical_plan::{
 };
 use datafusion_proto::protobuf::PhysicalExprNode;
 use datafusion_proto_common::protobuf_common::Schema as SchemaMessage;
+use overspill::write_aside::Destination;
 use overspill_distributed::PlanCodec;
 use overspill_exchange::{Levels, Side};
 use prost::Message;
 
-use crate::exec::{AwayExec, RankBroadcastExec, RankGatherExec, RankShuffleExec, Way};
+use crate::exec::{AwayExec, RankBroadcastExec, RankGatherExec, RankShuffleExec, RankStageExec, Way};
 use crate::job::HeavyJoin;
 
 /// The codec of plans among ranks.
@@ -86,9 +88,46 @@ struct GatherMessage {
     ranks: u64,
 }
 
+/// Files that ranks write for a folder, or for a table.
+#[derive(Clone, PartialEq, Message)]
+struct StageMessage {
+    #[prost(string, tag = "1")]
+    path: String,
+    /// Of a folder: the extension of the files.
+    #[prost(string, optional, tag = "2")]
+    extension: Option<String>,
+    #[prost(bool, tag = "3")]
+    overwrites: bool,
+}
+
+impl TryFrom<&Destination> for StageMessage {
+    type Error = DataFusionError;
+
+    fn try_from(destination: &Destination) -> Result<Self> {
+        let path = destination.path().to_str().map(str::to_owned);
+        let path = path.ok_or_else(|| internal_datafusion_err!("{destination} is no UTF-8"))?;
+        match destination {
+            Destination::File(_) => internal_err!("ranks do not write one file"),
+            Destination::Folder { extension, overwrites, .. } => {
+                Ok(Self { path, extension: Some(extension.clone()), overwrites: *overwrites })
+            }
+            Destination::Table(_) => Ok(Self { path, extension: None, overwrites: false }),
+        }
+    }
+}
+
+impl From<StageMessage> for Destination {
+    fn from(StageMessage { path, extension, overwrites }: StageMessage) -> Self {
+        match extension {
+            Some(extension) => Self::Folder { path: path.into(), extension, overwrites },
+            None => Self::Table(path.into()),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct ExchangeMessage {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
     kind: Option<Kind>,
 }
 
@@ -102,6 +141,8 @@ enum Kind {
     Broadcast(WayMessage),
     #[prost(message, tag = "4")]
     Away(SchemaMessage),
+    #[prost(message, tag = "5")]
+    Stage(StageMessage),
 }
 
 impl From<&Way> for WayMessage {
@@ -158,6 +199,7 @@ impl PhysicalExtensionCodec for ExchangeCodec {
             Some(Kind::Away(schema)) => {
                 Ok(Arc::new(AwayExec::new(Arc::new(Schema::try_from(&schema)?), inputs.to_vec())))
             }
+            Some(Kind::Stage(stage)) => Ok(Arc::new(RankStageExec::new(one(inputs)?, stage.into()))),
             None => internal_err!("an exchange that this version of Overspill does not know"),
         }
     }
@@ -179,6 +221,8 @@ impl PhysicalExtensionCodec for ExchangeCodec {
             Kind::Gather(GatherMessage { way: gather.way().into(), here: here as u64, ranks: ranks as u64 })
         } else if let Some(broadcast) = node.downcast_ref::<RankBroadcastExec>() {
             Kind::Broadcast(broadcast.way().into())
+        } else if let Some(stage) = node.downcast_ref::<RankStageExec>() {
+            Kind::Stage(stage.destination().try_into()?)
         } else if node.is::<AwayExec>() {
             Kind::Away(node.schema().as_ref().try_into()?)
         } else {

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
+use overspill::write_aside::{Staged, StagedFile};
 use overspill_exchange::transport::Job;
 use overspill_exchange::{Error, ExchangeMetrics, HeavyKeys};
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::error::of_exchange;
+use crate::message::Committed;
 
 /// The most lanes of an exchange.
 const LANES: u64 = 1 << 16;
@@ -55,6 +57,17 @@ pub struct RankJob {
     ready: Mutex<BTreeMap<(u64, usize), Lane>>,
     /// What sends the rows of such lanes, by the joins that they belong to.
     waiting: Mutex<BTreeMap<u64, Vec<Arc<Waiting>>>>,
+    /// The files that this rank has written, until they are in place.
+    staged: Mutex<Option<Staged>>,
+    commit: Mutex<Commit>,
+}
+
+/// Whether the first rank is putting files in place. Until that has ended, no rank may remove its own.
+#[derive(Debug, Default)]
+struct Commit {
+    runs: bool,
+    /// Whether the query was cancelled meanwhile.
+    is_cancelled: bool,
 }
 
 impl RankJob {
@@ -69,6 +82,8 @@ impl RankJob {
             heavy_keys: Mutex::default(),
             ready: Mutex::default(),
             waiting: Mutex::default(),
+            staged: Mutex::default(),
+            commit: Mutex::default(),
         }
     }
 
@@ -178,8 +193,77 @@ impl RankJob {
         }
     }
 
+    /// Keeps files that this rank has written.
+    pub fn keep(&self, staged: Staged) {
+        *self.staged.lock() = Some(staged);
+    }
+
+    /// Puts the files of all ranks in place, on the first. Once that has begun it is not cancelled: all are in place then, or none.
+    ///
+    /// # Errors
+    /// The job has failed, or files cannot be moved.
+    pub async fn commit(self: Arc<Self>, others: Vec<StagedFile>, context: Arc<TaskContext>) -> Result<()> {
+        let commit = self.runtime.spawn({
+            let job = Arc::clone(&self);
+            async move {
+                job.begin_commit()?;
+                let staged = job.staged.lock().take();
+                let committed = match staged {
+                    Some(staged) => staged.commit(others, &context).await,
+                    None => internal_err!("the first rank has written no files"),
+                };
+                let told = match committed {
+                    Ok(()) => Committed::tell_all(&job.job).await,
+                    failed => failed,
+                };
+                job.end_commit();
+                told
+            }
+        });
+        commit.await.map_err(|error| exec_datafusion_err!("files were not put in place: {error}"))?
+    }
+
+    fn begin_commit(&self) -> Result<()> {
+        let mut commit = self.commit.lock();
+        if let Some(failure) = self.job.failure() {
+            return Err(of_exchange(&failure));
+        }
+        commit.runs = true;
+        Ok(())
+    }
+
+    fn end_commit(&self) {
+        let is_cancelled = {
+            let mut commit = self.commit.lock();
+            commit.runs = false;
+            commit.is_cancelled
+        };
+        if is_cancelled {
+            self.cancel();
+        }
+    }
+
+    /// Keeps this rank's files, if it has written any, until the first has put them in place.
+    ///
+    /// # Errors
+    /// The job has failed. Then they are removed.
+    pub async fn committed(&self) -> Result<()> {
+        let staged = self.staged.lock().take();
+        match staged {
+            Some(_staged) => Committed::wait(&self.job).await,
+            None => Ok(()),
+        }
+    }
+
     /// Ends the job on all ranks, if it has not ended.
     pub fn cancel(&self) {
+        {
+            let mut commit = self.commit.lock();
+            if commit.runs {
+                commit.is_cancelled = true;
+                return;
+            }
+        }
         self.job.fail("the query was cancelled");
         self.drop_ready();
         self.drivers.lock().abort_all();

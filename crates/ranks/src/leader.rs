@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::common::Result;
 use futures::future::try_join_all;
 use overspill_distributed::settings::VERSION;
-use overspill_exchange::Rank;
 use overspill_exchange::transport::{Endpoint, Job, JobId};
+use overspill_exchange::{Levels, Rank};
 
 use crate::message::{FIRST, Order};
 
@@ -36,10 +36,10 @@ impl Leader {
         self.endpoint.topology().ranks()
     }
 
-    /// Whether rows for ranks of other nodes have a way over their own node: nodes have several ranks.
-    pub(crate) fn has_two_levels(&self) -> bool {
+    /// The levels that rows are shuffled on by default: two if there are several nodes, of several ranks.
+    pub(crate) fn levels(&self) -> Levels {
         let topology = self.endpoint.topology();
-        topology.nodes() > 1 && topology.ranks() > topology.nodes()
+        if topology.nodes() > 1 && topology.ranks() > topology.nodes() { Levels::Two } else { Levels::One }
     }
 
     /// Begins a job, which all ranks begin in this order.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use arrow::buffer::Buffer;
 use datafusion::common::{Result, exec_datafusion_err};
 use futures::StreamExt;
+use futures::future::try_join_all;
 use overspill_exchange::transport::{Job, Receiver, Sender, StreamNumber};
 use overspill_exchange::{Columns, Exchanged, Rank};
 use prost::Message;
@@ -20,6 +21,9 @@ const ORDER: StreamNumber = 1 << 62;
 
 /// The stream of what others tell it.
 const REPORT: StreamNumber = ORDER + 1;
+
+/// The stream of the word that files are in place.
+const COMMITTED: StreamNumber = ORDER + 2;
 
 /// What a rank is to do.
 #[derive(Clone, PartialEq, Message)]
@@ -69,6 +73,24 @@ impl Report {
     /// Waits for the report.
     pub async fn receive(from: Receiver) -> Result<Self> {
         receive(from).await
+    }
+}
+
+/// The word of the first rank that the files of all ranks are in place.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Committed {}
+
+impl Committed {
+    /// Tells it all other ranks.
+    pub async fn tell_all(job: &Job) -> Result<()> {
+        let others = FIRST + 1..job.endpoint().topology().ranks();
+        try_join_all(others.map(|rank| send(job, rank, COMMITTED, Self {}.encode_to_vec()))).await?;
+        Ok(())
+    }
+
+    /// Waits for it.
+    pub async fn wait(job: &Job) -> Result<()> {
+        receive::<Self>(Receiver::open(job, FIRST, COMMITTED, 1)).await.map(drop)
     }
 }
 

@@ -16,10 +16,10 @@ use datafusion::logical_expr::{Explain, LogicalPlan};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, displayable};
+use overspill::write_aside::WriteAsideExec;
 use overspill::{OverspillConfig, ShuffleCompression};
 use overspill_distributed::planning::{for_processes, is_sink, plan_here, scans_tables};
 use overspill_distributed::settings::travelling;
-use overspill_exchange::Levels;
 
 use crate::distribute::Ranks;
 use crate::exec::Way;
@@ -95,20 +95,21 @@ impl RanksPlanner {
         options: &ConfigOptions,
         lanes: usize,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        // A sink runs where the user is.
-        if is_sink(&plan) || plan.is::<AnalyzeExec>() {
+        let distributed = self.query(&plan, state, options, lanes).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot be divided or sent");
+            None
+        });
+        // What is not written by each rank is written where the user is.
+        if distributed.is_none() && (is_sink(&plan) || plan.is::<AnalyzeExec>()) {
             let [input] = plan.children()[..] else { return Ok(None) };
             let Some(input) = self.on_ranks(Arc::clone(input), state, options, lanes)? else { return Ok(None) };
             let recomputed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             return plan.replace_children(vec![input], recomputed).map(Some);
         }
-        Ok(self.query(&plan, state, options, lanes).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot be divided or sent");
-            None
-        }))
+        Ok(distributed)
     }
 
-    /// The query of a plan on all ranks; `None` if no rank but the first would have rows.
+    /// The query of a plan on all ranks; `None` if no rank but the first would have something to do.
     fn query(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -118,7 +119,12 @@ impl RanksPlanner {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let settings: BTreeMap<_, _> = travelling(options)?.into_iter().collect();
         let ranks = Ranks { ranks: self.leader.ranks(), lanes, way: self.way(state, lanes) };
-        let Some(mut parts) = ranks.distribute(plan)? else { return Ok(None) };
+        let parts = match plan.downcast_ref::<WriteAsideExec>() {
+            Some(write) if WriteAsideExec::can_write_aside(state.runtime_env())? => ranks.distribute_write(write)?,
+            _ if is_sink(plan) || plan.is::<AnalyzeExec>() => None,
+            _ => ranks.distribute(plan)?,
+        };
+        let Some(mut parts) = parts else { return Ok(None) };
         // The other ranks do so when their parts arrive. The state that planned for all has none of these rules.
         parts[0] = within_rank(Arc::clone(&parts[0]), state, options)?;
         Ok(Some(Arc::new(RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings)?)))
@@ -133,7 +139,7 @@ impl RanksPlanner {
         };
         Way {
             number: 0,
-            levels: if self.leader.has_two_levels() { Levels::Two } else { Levels::One },
+            levels: settings.and_then(|settings| settings.shuffle_levels.0).unwrap_or(self.leader.levels()),
             is_compressed: settings
                 .is_none_or(|settings| settings.shuffle_compression != ShuffleCompression::Off.into()),
             round_bytes: (memory / SHARE / lanes).clamp(*ROUND.start(), *ROUND.end()),

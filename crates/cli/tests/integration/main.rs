@@ -11,6 +11,7 @@ mod files;
 mod formats;
 mod interactive;
 mod interrupts;
+mod join;
 mod manual;
 mod output_file;
 mod settings;

@@ -6,9 +6,10 @@
 
 pub mod arrow;
 pub mod csv;
+mod in_doubt;
 pub mod json;
 mod local;
-mod text;
+pub(crate) mod text;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use datafusion::execution::SessionState;
 
 pub use arrow::{ArrowFormatFactory, panic_is_caught};
 pub use csv::CsvFormatFactory;
+pub use in_doubt::files_in_doubt;
 pub use json::JsonFormatFactory;
 
 /// Makes the names of written files show their compression. DataFusion 55 names the files of an `INSERT` by their format

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use datafusion::common::config::CsvOptions;
+use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, not_impl_err};
-use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::write::BatchSerializer;
 use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
@@ -29,49 +30,85 @@ use datafusion::physical_expr::{LexOrdering, LexRequirement, PhysicalExpr};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, apply_expression_roots};
 
+/// The text that a sink writes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TextKind {
+    /// Comma-separated values.
+    Csv {
+        /// How they are written.
+        options: Box<CsvOptions>,
+        /// Whether a file begins with the names of the columns.
+        has_header: bool,
+    },
+    /// An object a line.
+    Json {
+        /// How files are compressed.
+        compression: CompressionTypeVariant,
+        /// On which level.
+        compression_level: Option<u32>,
+    },
+}
+
+impl TextKind {
+    fn extension(&self) -> &'static str {
+        match self {
+            Self::Csv { .. } => "csv",
+            Self::Json { .. } => "json",
+        }
+    }
+
+    fn compression(&self) -> (FileCompressionType, Option<u32>) {
+        match self {
+            Self::Csv { options, .. } => (options.compression.into(), options.compression_level),
+            Self::Json { compression, compression_level } => ((*compression).into(), *compression_level),
+        }
+    }
+}
+
 /// Writes files of text.
 pub struct TextSink {
     config: FileSinkConfig,
-    /// The extension of the format.
-    format: String,
+    kind: TextKind,
     serializer: Arc<dyn BatchSerializer>,
-    compression: FileCompressionType,
-    compression_level: Option<u32>,
 }
 
 impl TextSink {
-    /// Plans to write `input` as text. `serializer` makes the text; it is compressed as `format` specifies.
+    /// A sink of text that `serializer` makes.
     ///
     /// # Errors
     /// Fails for any insert operation except appending.
-    pub fn plan(
-        input: Arc<dyn ExecutionPlan>,
+    pub(super) fn try_new(
         config: FileSinkConfig,
-        order: Option<LexRequirement>,
-        format: &dyn FileFormat,
+        kind: TextKind,
         serializer: Arc<dyn BatchSerializer>,
-        compression_level: Option<u32>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let extension = format.get_ext();
+    ) -> Result<Self> {
         if config.insert_op != InsertOp::Append {
-            let name = extension.to_ascii_uppercase();
+            let name = kind.extension().to_ascii_uppercase();
             return not_impl_err!("{name} files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
         }
-        let compression = format.compression_type().unwrap_or(FileCompressionType::UNCOMPRESSED);
-        let sink = Self { config, format: extension, serializer, compression, compression_level };
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order)))
+        Ok(Self { config, kind, serializer })
+    }
+
+    /// Plans to write `input`.
+    pub(super) fn plan(self, input: Arc<dyn ExecutionPlan>, order: Option<LexRequirement>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(DataSinkExec::new(input, Arc::new(self), order))
+    }
+
+    /// What it writes.
+    pub fn kind(&self) -> &TextKind {
+        &self.kind
     }
 }
 
 impl Debug for TextSink {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TextSink").field("config", &self.config).field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("TextSink").field("config", &self.config).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
 impl DisplayAs for TextSink {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "TextSink(format={}, file={})", self.format, self.config.original_url)
+        write!(f, "TextSink(format={}, file={})", self.kind.extension(), self.config.original_url)
     }
 }
 
@@ -100,7 +137,7 @@ impl FileSink for TextSink {
         object_store: Arc<dyn ObjectStore>,
     ) -> Result<u64> {
         let serializer = Arc::clone(&self.serializer);
-        let (compression, level) = (self.compression, self.compression_level);
+        let (compression, level) = self.kind.compression();
         spawn_writer_tasks_and_join(context, serializer, compression, level, object_store, demux_task, files).await
     }
 }

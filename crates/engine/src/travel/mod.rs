@@ -6,6 +6,7 @@
 //! Both processes must be of the same version: the bytes have no version of their own.
 
 mod file_kind;
+mod text_sink;
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -22,10 +23,12 @@ use crate::analyzer::lossy_casts::KeptCast;
 use crate::analyzer::set_comparison::SummaryField;
 use crate::checked_arithmetic::CheckedArithmetic;
 use crate::exact_sum::{ExactAverage, ExactSum};
+pub use crate::files::text::{TextKind, TextSink};
 use crate::float_extremes::FloatExtreme;
 pub use crate::grouping_sets::GroupingSetsInputExec;
 use crate::optimizer::Unprunable;
 pub use file_kind::FileKind;
+pub use text_sink::text_sink;
 
 /// The first byte of a scalar function.
 const ARITHMETIC: u8 = b'a';

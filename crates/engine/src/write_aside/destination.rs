@@ -11,11 +11,12 @@ use datafusion::object_store::local::LocalFileSystem;
 
 /// The kind of output that a statement writes.
 #[derive(Debug, Clone)]
-pub(crate) enum Destination {
+pub enum Destination {
     /// One file, which replaces a file of the same name.
     File(PathBuf),
     /// All files of a folder.
     Folder {
+        /// The folder.
         path: PathBuf,
         /// The extension of the files.
         extension: String,
@@ -28,10 +29,11 @@ pub(crate) enum Destination {
 
 impl Destination {
     /// The local path of a URL; `None` if it names none.
-    pub fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
+    pub(crate) fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
         (url.scheme() == "file").then(|| LocalFileSystem::new().path_to_filesystem(url.prefix()).ok()).flatten()
     }
 
+    /// The file or the folder.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Folder { path, .. } | Self::Table(path) => path,
@@ -39,13 +41,13 @@ impl Destination {
     }
 
     /// The destination after symbolic links are resolved.
-    pub fn resolved(&self) -> PathBuf {
+    pub(crate) fn resolved(&self) -> PathBuf {
         fs::canonicalize(self.path()).unwrap_or_else(|_| self.path().to_path_buf())
     }
 
     /// The directory for writing files aside, so that moving them is a rename: the nearest one above the destination that
     /// exists and is on the same file system.
-    pub fn anchor(&self) -> PathBuf {
+    pub(crate) fn anchor(&self) -> PathBuf {
         let path = self.resolved();
         let above = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
         match self {
@@ -55,7 +57,7 @@ impl Destination {
     }
 
     /// Refuses destinations that must not be replaced.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let path = self.path();
         let found = match fs::metadata(path) {
             Ok(found) => found,
@@ -87,7 +89,7 @@ impl Destination {
     }
 
     /// Whether a folder has files, not counting the hidden ones, which stay.
-    pub fn has_files(&self) -> io::Result<bool> {
+    pub(crate) fn has_files(&self) -> io::Result<bool> {
         find_file(self.path(), 0, &|_| true).map(|found| found.is_some())
     }
 

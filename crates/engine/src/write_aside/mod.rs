@@ -21,9 +21,14 @@
 mod destination;
 mod exec;
 mod format;
+mod staged;
 mod staging;
 mod store;
 mod table;
 
+pub use destination::Destination;
+pub use exec::WriteAsideExec;
 pub(crate) use format::WrittenAside;
+pub use staged::Staged;
+pub use staging::StagedFile;
 pub use table::appended_aside;

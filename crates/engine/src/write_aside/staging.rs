@@ -13,6 +13,15 @@ use parking_lot::Mutex;
 use super::destination::Destination;
 use crate::spill::LockedDirectory;
 
+/// A file that is written and not in place yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedFile {
+    /// Where it is.
+    pub written: PathBuf,
+    /// Where it is to be.
+    pub place: PathBuf,
+}
+
 /// Files that are written aside.
 #[derive(Debug)]
 pub(super) struct Staging {
@@ -26,8 +35,8 @@ pub(super) struct Staging {
 struct State {
     /// `None` once the files are in place, or abandoned.
     directory: Option<LockedDirectory>,
-    /// The final path of the directory's file `N.part`.
-    files: Vec<PathBuf>,
+    /// The directory's files `N.part`.
+    files: Vec<StagedFile>,
     /// The error of the first write that failed.
     failure: Option<String>,
 }
@@ -62,12 +71,18 @@ impl Staging {
         // Under the lock, so that no file is created after the statement was abandoned.
         let mut state = self.state.lock();
         let directory = state.directory.as_ref().ok_or_else(|| io::Error::other("the statement was given up"))?;
-        let known = state.files.iter().position(|file| *file == path);
-        let file = File::create(part(directory, known.unwrap_or(state.files.len())))?;
-        if known.is_none() {
-            state.files.push(path);
+        if let Some(known) = state.files.iter().find(|file| file.place == path) {
+            return File::create(&known.written);
         }
+        let written = directory.path().join(format!("{}.part", state.files.len()));
+        let file = File::create(&written)?;
+        state.files.push(StagedFile { written, place: path });
         Ok(file)
+    }
+
+    /// The files so far.
+    pub fn files(&self) -> Vec<StagedFile> {
+        self.state.lock().files.clone()
     }
 
     /// Records why a write failed.
@@ -96,17 +111,18 @@ impl Staging {
         drop(directory);
     }
 
-    /// Puts all files in place, or none.
-    pub fn commit(&self) -> Result<()> {
+    /// Puts all files in place, and those that others have written, or none.
+    pub fn commit(&self, others: Vec<StagedFile>) -> Result<()> {
         let mut state = self.state.lock();
         let directory = state.directory.take();
         let directory = directory.ok_or_else(|| internal_datafusion_err!("Files are put in place once"))?;
-        let files = std::mem::take(&mut state.files);
+        let mut files = std::mem::take(&mut state.files);
         drop(state);
+        files.extend(others);
         let placed = match &self.destination {
-            Destination::File(_) => self.place_file(&directory, &files),
+            Destination::File(_) => self.place_file(&files),
             // Another statement may be moving files there now, or a folder to its place.
-            Destination::Table(_) => locked_folder(&self.place).and_then(|_lock| self.place_each(&directory, &files)),
+            Destination::Table(_) => locked_folder(&self.place).and_then(|_lock| self.place_each(&files)),
             Destination::Folder { overwrites, .. } => match locked_folder(&self.place) {
                 Ok(_lock) => {
                     // The other statement may have written files in the meantime.
@@ -121,39 +137,43 @@ impl Staging {
         })
     }
 
-    fn place_file(&self, directory: &LockedDirectory, files: &[PathBuf]) -> io::Result<()> {
-        if files.len() != 1 {
+    fn place_file(&self, files: &[StagedFile]) -> io::Result<()> {
+        let [StagedFile { written, .. }] = files else {
             return Err(io::Error::other(format!("it would be {} files", files.len())));
-        }
-        let part = part(directory, 0);
+        };
         if let Ok(replaced) = fs::metadata(&self.place) {
-            fs::set_permissions(&part, replaced.permissions())?;
+            fs::set_permissions(written, replaced.permissions())?;
         }
         let mut moves = Moves::default();
         moves.make(parent(&self.place))?;
-        fs::rename(part, &self.place)?;
+        fs::rename(written, &self.place)?;
         moves.keep();
         Ok(())
     }
 
     /// Moves files into a folder one by one.
-    fn place_each(&self, directory: &LockedDirectory, files: &[PathBuf]) -> io::Result<()> {
+    fn place_each(&self, files: &[StagedFile]) -> io::Result<()> {
         let mut moves = Moves::default();
-        for (number, file) in files.iter().enumerate() {
-            let place = self.place.join(self.relative(file)?);
-            moves.make(parent(&place))?;
-            moves.move_new(&part(directory, number), &place)?;
-        }
+        self.move_each(files, &mut moves)?;
         moves.keep();
+        Ok(())
+    }
+
+    fn move_each(&self, files: &[StagedFile], moves: &mut Moves) -> io::Result<()> {
+        for file in files {
+            let place = self.place.join(self.relative(&file.place)?);
+            moves.make(parent(&place))?;
+            moves.move_new(&file.written, &place)?;
+        }
         Ok(())
     }
 
     /// Makes a folder of the files, and puts it in place by a rename. A folder without files is not replaced, as it may be
     /// the working directory of a process and has an owner and permissions: the files are moved into it.
-    fn place_folder(&self, directory: &LockedDirectory, files: &[PathBuf], overwrites: bool) -> io::Result<()> {
+    fn place_folder(&self, directory: &LockedDirectory, files: &[StagedFile], overwrites: bool) -> io::Result<()> {
         let exists = self.place.is_dir();
         if exists && !self.destination.has_files()? {
-            return self.place_each(directory, files);
+            return self.place_each(files);
         }
         let replaces = exists && overwrites;
         if replaces {
@@ -165,10 +185,10 @@ impl Staging {
         }
         let new = directory.path().join("new");
         fs::create_dir(&new)?;
-        for (number, file) in files.iter().enumerate() {
-            let place = new.join(self.relative(file)?);
+        for file in files {
+            let place = new.join(self.relative(&file.place)?);
             fs::create_dir_all(parent(&place))?;
-            fs::rename(part(directory, number), place)?;
+            fs::rename(&file.written, place)?;
         }
         let mut moves = Moves::default();
         moves.make(parent(&self.place))?;
@@ -189,7 +209,7 @@ impl Staging {
     fn replace_each<'e>(
         &self,
         directory: &LockedDirectory,
-        files: &[PathBuf],
+        files: &[StagedFile],
         entries: impl Iterator<Item = &'e DirEntry>,
     ) -> io::Result<()> {
         let mut moves = Moves::default();
@@ -198,11 +218,7 @@ impl Staging {
         for entry in entries {
             moves.move_new(&entry.path(), &old.join(entry.file_name()))?;
         }
-        for (number, file) in files.iter().enumerate() {
-            let place = self.place.join(self.relative(file)?);
-            moves.make(parent(&place))?;
-            moves.move_new(&part(directory, number), &place)?;
-        }
+        self.move_each(files, &mut moves)?;
         moves.keep();
         remove_replaced(&old);
         Ok(())
@@ -258,10 +274,6 @@ fn is_at(folder: &File, path: &Path) -> io::Result<bool> {
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)
-}
-
-fn part(directory: &LockedDirectory, number: usize) -> PathBuf {
-    directory.path().join(format!("{number}.part"))
 }
 
 /// The path in `folder` for replaced files, which are there for a moment. If the process is killed at that moment they are

@@ -9,6 +9,7 @@
 
 mod joins;
 mod scans;
+mod sinks;
 
 use std::sync::Arc;
 

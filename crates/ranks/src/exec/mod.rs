@@ -5,6 +5,7 @@ mod broadcast;
 mod gather;
 mod lanes;
 mod shuffle;
+mod write;
 
 use std::sync::Arc;
 
@@ -25,8 +26,9 @@ pub use away::AwayExec;
 pub use broadcast::RankBroadcastExec;
 pub use gather::RankGatherExec;
 pub use shuffle::RankShuffleExec;
+pub use write::{RankCommitExec, RankStageExec};
 
-use crate::error::cause_of;
+use crate::error::cause_in;
 
 /// How rows travel, for all exchanges of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +58,8 @@ fn lane_of(
     let partitions = (lane..input.output_partitioning().partition_count()).step_by(lanes);
     let streams = partitions.map(|partition| input.execute(partition, Arc::clone(context)));
     let streams: Vec<_> = streams.collect::<Result<_>>()?;
-    Ok(select_all(streams).map_err(|error| cause_of(&error)))
+    let input = Arc::clone(input);
+    Ok(select_all(streams).map_err(move |error| cause_in(&error, &input)))
 }
 
 fn counted(

@@ -25,7 +25,7 @@ fn a_damaged_file_is_named_once() {
             "SELECT o_text, sum(l_number) FROM orders JOIN lines ON o_key = l_key GROUP BY o_text",
         );
         let error = error.await.unwrap_err().to_string();
-        assert!(error.contains("rank 2: "), "{error}");
+        assert!(error.contains("rank 2: ") && error.contains("4.parquet"), "{error}");
         assert_eq!(rows(&ranks.context, "SELECT sum(o_key) FROM orders").await.unwrap(), ["3918600"]);
         ranks.end().await;
     });

@@ -4,3 +4,4 @@ mod failures;
 mod harness;
 mod plans;
 mod queries;
+mod writes;

@@ -4,15 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::error::ArrowError;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, plan_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::sqlparser::ast::Value;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
+use overspill::files::files_in_doubt;
 
 use super::format::{KNOWN_NAMES, NamedFormat};
 use crate::error::plain;
@@ -85,35 +82,10 @@ pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(),
 
 /// Adds the files that a plan reads to an error about the content of a file that it does not name.
 pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
-    let is_about_content = match error.find_root() {
-        DataFusionError::ParquetError(_) => true,
-        DataFusionError::ArrowError(error, _) => {
-            matches!(**error, ArrowError::ParquetError(_) | ArrowError::IoError(_, _))
-        }
-        _ => false,
-    };
-    let mut files = Vec::new();
-    let _ = plan.apply(|node| {
-        let scan = node
-            .downcast_ref::<DataSourceExec>()
-            .and_then(|scan| (scan.data_source().as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>());
-        if let Some(scan) = scan
-            && scan.file_source().file_type() == "parquet"
-        {
-            let read = scan.file_groups.iter().flat_map(|group| group.iter());
-            files.extend(read.map(|file| file.object_meta.location.clone()));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    files.sort();
-    files.dedup();
-    if !is_about_content || files.is_empty() {
-        return error;
+    match files_in_doubt(&error, plan) {
+        Some(files) => exec_datafusion_err!("{}, {files}", plain(&error)),
+        None => error,
     }
-    const MOST: usize = 20;
-    let more = if files.len() > MOST { format!(" and {} more", files.len() - MOST) } else { String::new() };
-    let names: Vec<_> = files.iter().take(MOST).map(|file| format!("/{file}")).collect();
-    exec_datafusion_err!("{}, while these files were read: {}{more}", plain(&error), names.join(", "))
 }
 
 fn known(format: &str) -> Result<&'static str> {

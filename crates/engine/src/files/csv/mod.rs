@@ -41,7 +41,7 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
-use super::text::TextSink;
+use super::text::{TextKind, TextSink};
 pub(crate) use source::{Csv, CsvSource};
 pub use writer::CsvText;
 
@@ -159,13 +159,21 @@ impl FileFormat for CsvFormat {
             let host = HostFormat::default().with_options(self.options.clone());
             return host.create_writer_physical_plan(input, state, config, order).await;
         }
-        let serializer = CsvSerializer { text: CsvText::of(&self.options), has_header: self.has_header(state) };
-        TextSink::plan(input, config, order, self, Arc::new(serializer), self.options.compression_level)
+        Ok(sink(config, self.options.clone(), self.has_header(state))?.plan(input, order))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(CsvSource::new(table_schema, Csv::new(self.options.clone())))
     }
+}
+
+/// The sink of a format.
+///
+/// # Errors
+/// Fails for any insert operation except appending.
+pub fn sink(config: FileSinkConfig, options: CsvOptions, has_header: bool) -> Result<TextSink> {
+    let serializer = CsvSerializer { text: CsvText::of(&options), has_header };
+    TextSink::try_new(config, TextKind::Csv { options: Box::new(options), has_header }, Arc::new(serializer))
 }
 
 /// Serializes batches as CSV text.

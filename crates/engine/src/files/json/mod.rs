@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigFileType, JsonOptions};
+use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::{GetExt, Result, Statistics, exec_datafusion_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::write::BatchSerializer;
@@ -33,7 +34,7 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
-use super::text::TextSink;
+use super::text::{TextKind, TextSink};
 use crate::files::local::{in_file, name};
 pub(crate) use source::{Json, JsonSource};
 
@@ -140,12 +141,24 @@ impl FileFormat for JsonFormat {
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         name_compressed(&mut config, self)?;
-        TextSink::plan(input, config, order, self, Arc::new(JsonSerializer), self.options.compression_level)
+        Ok(sink(config, self.options.compression, self.options.compression_level)?.plan(input, order))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(JsonSource::new(table_schema, Json))
     }
+}
+
+/// The sink of a format.
+///
+/// # Errors
+/// Fails for any insert operation except appending.
+pub fn sink(
+    config: FileSinkConfig,
+    compression: CompressionTypeVariant,
+    compression_level: Option<u32>,
+) -> Result<TextSink> {
+    TextSink::try_new(config, TextKind::Json { compression, compression_level }, Arc::new(JsonSerializer))
 }
 
 /// Serializes each row of a batch as one object per line.
