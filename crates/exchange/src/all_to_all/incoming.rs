@@ -22,7 +22,7 @@ pub struct Incoming {
     /// What each rank sends, a round at a time. Those that are there are taken together.
     parts: ReadyChunks<SelectAll<BoxStream<'static, Result<Part>>>>,
     table: Table,
-    /// Rows that were put together and not handed out.
+    /// Batches that were not handed out.
     ready: VecDeque<RecordBatch>,
     metrics: ExchangeMetrics,
 }
@@ -77,7 +77,7 @@ impl Incoming {
             if !parts.is_empty() {
                 let received = parts.iter().filter(|part| matches!(part, Part::Received(_))).map(Part::rows);
                 self.metrics.received(received.sum());
-                self.ready = self.table.put_together(&parts)?.into();
+                self.ready = self.table.batches(&parts)?.into();
             }
         }
     }

@@ -1,9 +1,9 @@
 //! All-to-all: every rank of a group sends each of the others a part of its rows (paper 4, section 3.2).
 //!
 //! Rows go in rounds, so that they need not all be in memory. A round begins with a message of sizes to each rank: the rows for it, and the
-//! bytes of each of their columns. Then each column that has rows is one message to each rank. Who receives puts the rows together that
-//! have arrived, of whichever ranks: where those of each begin is known from the sizes, and they have one buffer. The paper has one round,
-//! in which all ranks wait for each other. Columns are compressed where a message crosses the network.
+//! bytes of each of their columns. Then each column that has rows is one message to each rank. Who receives takes the rows that have arrived, of
+//! whichever ranks: many rows of a rank are a batch whose columns are the messages, few rows of several ranks are put together. The paper has
+//! one round, in which all ranks wait for each other, and puts all of it together. Columns are compressed where a message crosses the network.
 //!
 //! ```text
 //!   outgoing ─▶ column ─▶ sizes      incoming ─▶ sizes

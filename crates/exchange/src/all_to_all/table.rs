@@ -1,4 +1,4 @@
-//! The rows of a round, put together.
+//! The rows that have arrived, as batches.
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow::buffer::{Buffer, MutableBuffer};
@@ -36,7 +36,11 @@ impl Part {
     }
 }
 
-/// Puts rounds together.
+/// The rows with which a part is a batch by itself. Operators take smaller batches one by one at a cost, so small parts are put together;
+/// to put large ones together would copy each row, and hold it twice meanwhile, for nothing.
+const OWN_BATCH: usize = 8192;
+
+/// Makes batches of parts.
 #[derive(Debug)]
 pub struct Table {
     schema: SchemaRef,
@@ -48,14 +52,22 @@ impl Table {
         Self { schema: schema.clone(), columns: schema.fields().iter().map(ColumnReader::new).collect() }
     }
 
-    /// Puts the rows of all parts into one batch, one part after the other. No part may be empty. Parts whose dictionaries together have more
-    /// values than their codes can name become a batch each.
-    pub fn put_together(&mut self, parts: &[Part]) -> Result<Vec<RecordBatch>> {
-        match self.one_batch(parts) {
-            Ok(batch) => Ok(vec![batch]),
-            Err(_) if parts.len() > 1 => parts.chunks(1).map(|part| self.one_batch(part)).collect(),
-            Err(error) => Err(error),
+    /// The rows of all parts, one part after the other. No part may be empty. A large part shares its columns with its batch, and small ones that
+    /// follow each other become one batch, unless their dictionaries together have more values than their codes can name.
+    pub fn batches(&mut self, parts: &[Part]) -> Result<Vec<RecordBatch>> {
+        let mut batches = vec![];
+        for together in parts.chunk_by(|part, next| part.rows().max(next.rows()) < OWN_BATCH) {
+            match self.one_batch(together) {
+                Ok(batch) => batches.push(batch),
+                Err(_) if together.len() > 1 => {
+                    for part in together.chunks(1) {
+                        batches.push(self.one_batch(part)?);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(batches)
     }
 
     fn one_batch(&mut self, parts: &[Part]) -> Result<RecordBatch> {
@@ -90,4 +102,53 @@ fn concatenated(arrays: &[ArrayRef], rows: usize, reader: &ColumnReader) -> Resu
         return Ok(make_array(ColumnReader::values(reader.data_type(), rows, values.into())?));
     }
     Ok(concat_arrays(arrays, 1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+    use crate::all_to_all::column::Form;
+
+    /// Rows with numbers that begin at `first`, from another rank.
+    fn piece(first: i64, rows: usize) -> Part {
+        let values = Buffer::from_vec((first..first + rows as i64).collect::<Vec<i64>>());
+        let sizes = Sizes { rows, columns: vec![(Form::Values, values.len())] };
+        Part::Received(Piece { rank: 1, sizes, columns: vec![values] })
+    }
+
+    fn kept(first: i64, rows: usize) -> Part {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + rows as i64));
+        Part::Kept(RecordBatch::try_from_iter([("number", numbers)]).unwrap())
+    }
+
+    fn numbers(batch: &RecordBatch) -> &[i64] {
+        batch.column(0).as_primitive::<Int64Type>().values()
+    }
+
+    #[test]
+    fn small_parts_are_put_together_and_large_ones_are_not_copied() {
+        let large = OWN_BATCH;
+        let sizes = [3, 4, large, large + 1, large - 1, 5, large];
+        let mut first = 0;
+        let part = |(number, rows): (usize, usize)| {
+            first += rows as i64;
+            let begin = first - rows as i64;
+            if number % 2 == 0 { piece(begin, rows) } else { kept(begin, rows) }
+        };
+        let parts: Vec<_> = sizes.into_iter().enumerate().map(part).collect();
+        let Part::Kept(own) = kept(0, 0) else { unreachable!("rows that the rank keeps") };
+        let batches = Table::new(&own.schema()).batches(&parts).unwrap();
+        let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [7, large, large + 1, large + 4, large]);
+        assert!(batches.iter().flat_map(numbers).copied().eq(0..first));
+        let Part::Received(piece) = &parts[2] else { unreachable!("it was received") };
+        assert_eq!(numbers(&batches[1]).as_ptr().cast(), piece.columns[0].as_ptr());
+        let Part::Kept(batch) = &parts[3] else { unreachable!("it was kept") };
+        assert_eq!(numbers(&batches[2]).as_ptr(), numbers(batch).as_ptr());
+    }
 }
