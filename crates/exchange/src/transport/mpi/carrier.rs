@@ -149,11 +149,11 @@ impl Carrier {
         let mut has_done = false;
         while let Some((from, bytes)) = self.mpi.probe(HEAD)? {
             has_done = true;
-            let mut request = self.mpi.receive(MutableBuffer::from_len_zeroed(bytes), from, HEAD)?;
+            let mut request = self.mpi.receive(bytes, from, HEAD)?;
             // It is there, so this takes no time.
             let head = loop {
                 match self.mpi.test(request)? {
-                    Ok(Bytes::Received(bytes)) => break Buffer::from(bytes),
+                    Ok(Bytes::Received(bytes, _)) => break Buffer::from(bytes),
                     Ok(_) => return Err(Error::Mpi("a message has no bytes".to_owned())),
                     Err(again) => request = again,
                 }
@@ -161,8 +161,7 @@ impl Carrier {
             let head = header::read(&head, from)?;
             let mut missing = VecDeque::new();
             for begin in (0..head.missing).step_by(MOST_BYTES) {
-                let bytes = MutableBuffer::from_len_zeroed(MOST_BYTES.min(head.missing - begin));
-                missing.push_back(self.mpi.receive(bytes, from, BODY)?);
+                missing.push_back(self.mpi.receive(MOST_BYTES.min(head.missing - begin), from, BODY)?);
             }
             self.arriving[from].push_back(Arriving { head, missing, parts: vec![] });
         }
@@ -195,7 +194,7 @@ impl Carrier {
     fn is_complete(&self, arriving: &mut Arriving) -> Result<bool> {
         while let Some(request) = arriving.missing.pop_front() {
             match self.mpi.test(request)? {
-                Ok(Bytes::Received(bytes)) => arriving.parts.push(bytes),
+                Ok(Bytes::Received(bytes, _)) => arriving.parts.push(bytes),
                 Ok(_) => return Err(Error::Mpi("a message has no bytes".to_owned())),
                 Err(again) => {
                     arriving.missing.push_front(again);

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::rank::Rank;
 
 /// The version of the functions. It is `INTERFACE` of the C file.
-const INTERFACE: c_int = 1;
+const INTERFACE: c_int = 2;
 
 /// The most bytes of one message: MPI counts them in an `int`.
 pub const MOST_BYTES: usize = 1 << 30;
@@ -32,7 +32,7 @@ pub struct Mpi {
     send: Begin<*const c_void>,
     receive: Begin<*mut c_void>,
     probe: unsafe extern "C" fn(c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int,
-    test: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+    test: unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> c_int,
     barrier: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     all_to_all: AllToAll,
     error: unsafe extern "C" fn(c_int, *mut c_char, c_int),
@@ -58,7 +58,8 @@ pub struct Request {
 pub enum Bytes {
     None,
     Sent(Buffer),
-    Received(MutableBuffer),
+    /// A buffer with room for the message, and the bytes of the message. The buffer is empty until the message is there.
+    Received(MutableBuffer, usize),
 }
 
 impl Drop for Request {
@@ -68,7 +69,7 @@ impl Drop for Request {
         match std::mem::replace(&mut self.bytes, Bytes::None) {
             Bytes::None => (),
             Bytes::Sent(bytes) => std::mem::forget(bytes),
-            Bytes::Received(bytes) => std::mem::forget(bytes),
+            Bytes::Received(bytes, _) => std::mem::forget(bytes),
         }
     }
 }
@@ -143,17 +144,18 @@ impl Mpi {
         Ok(Request { request, bytes: Bytes::Sent(bytes) })
     }
 
-    /// Begins to receive as many bytes as the buffer has, at most [`MOST_BYTES`].
-    pub fn receive(&self, mut bytes: MutableBuffer, from: Rank, tag: c_int) -> Result<Request> {
-        debug_assert!(bytes.len() <= MOST_BYTES);
+    /// Begins to receive a message of this many bytes, at most [`MOST_BYTES`].
+    pub fn receive(&self, bytes: usize, from: Rank, tag: c_int) -> Result<Request> {
+        debug_assert!(bytes <= MOST_BYTES);
+        // Its bytes are not written twice: to write zeros first took half as long as MPI takes to copy them.
+        let mut buffer = MutableBuffer::with_capacity(bytes);
         let mut request = null_mut();
-        // SAFETY: the request owns the bytes until MPI has filled them, so no other code can reach them. A MutableBuffer of this length is
-        // initialized.
-        let code = unsafe {
-            (self.receive)(bytes.as_mut_ptr().cast(), bytes.len() as c_int, from as c_int, tag, &mut request)
-        };
+        // SAFETY: the buffer has room for this many bytes, and the request owns it until MPI has filled it, so no other code can reach it. Its
+        // length is 0 until then.
+        let code =
+            unsafe { (self.receive)(buffer.as_mut_ptr().cast(), bytes as c_int, from as c_int, tag, &mut request) };
         self.check("a message cannot be received", code)?;
-        Ok(Request { request, bytes: Bytes::Received(bytes) })
+        Ok(Request { request, bytes: Bytes::Received(buffer, bytes) })
     }
 
     /// The rank and the bytes of a message with a tag that has come.
@@ -166,14 +168,23 @@ impl Mpi {
 
     /// The bytes of a request if it is done, or the request again.
     pub fn test(&self, mut request: Request) -> Result<std::result::Result<Bytes, Request>> {
-        let mut is_done = 0;
+        let (mut is_done, mut count) = (0, 0);
+        let counted = if matches!(request.bytes, Bytes::Received(..)) { &raw mut count } else { null_mut() };
         // SAFETY: `send`, `receive` or `barrier` has begun the request, and this call takes it. The C function frees it only if it is done or
-        // has failed; if it has failed, dropping the request never frees its bytes.
-        self.check("a message does not arrive", unsafe { (self.test)(request.request, &mut is_done) })?;
+        // has failed; if it has failed, dropping the request never frees its bytes. It counts the bytes of a request that receives.
+        self.check("a message does not arrive", unsafe { (self.test)(request.request, &mut is_done, counted) })?;
         if is_done == 0 {
             return Ok(Err(request));
         }
-        Ok(Ok(std::mem::replace(&mut request.bytes, Bytes::None)))
+        let mut bytes = std::mem::replace(&mut request.bytes, Bytes::None);
+        if let Bytes::Received(buffer, bytes) = &mut bytes {
+            if usize::try_from(count) != Ok(*bytes) {
+                return Err(Error::Mpi(format!("a message of {count} bytes came in place of one of {bytes}")));
+            }
+            // SAFETY: the buffer has room for this many bytes, and MPI has written just as many.
+            unsafe { buffer.set_len(*bytes) };
+        }
+        Ok(Ok(bytes))
     }
 
     /// Begins to wait until all ranks do.
