@@ -59,13 +59,26 @@ impl RowsSpec {
         job: &Job,
         input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
     ) -> Shuffle {
+        self.with_everyone(job, |job, outgoing| send_all(job, outgoing, input, self.round_bytes).boxed())
+    }
+
+    /// Sends each rank rows of its own, and receives those of all: a shuffle of rows that are partitioned already. The input has a batch for each
+    /// rank at a time, which is a round: they should have about [`round_bytes`](Self::round_bytes) each.
+    pub fn all_to_all<E: Display + Send + 'static>(
+        &self,
+        job: &Job,
+        input: impl Stream<Item = Result<Vec<RecordBatch>, E>> + Send + 'static,
+    ) -> Shuffle {
+        self.with_everyone(job, |job, outgoing| send_rounds(job, outgoing, input).boxed())
+    }
+
+    fn with_everyone(&self, job: &Job, send: impl FnOnce(Job, Outgoing) -> BoxFuture<'static, Result<()>>) -> Shuffle {
         let everyone: Vec<Rank> = (0..job.endpoint().topology().ranks()).collect();
         let (outgoing, incoming) = self.exchange(everyone.clone(), everyone).open(job);
         let metrics = vec![incoming.metrics().clone()];
-        let driver = send_all(job.clone(), outgoing, input, self.round_bytes).boxed();
         let receiving = job.clone();
         let output = incoming.into_stream().map_err(move |error| failure(&receiving, error)).boxed();
-        Shuffle { driver, output, metrics }
+        Shuffle { driver: send(job.clone(), outgoing), output, metrics }
     }
 
     fn exchange(&self, to: Vec<Rank>, from: Vec<Rank>) -> AllToAll {
@@ -97,6 +110,28 @@ async fn send_all<E: Display>(
                 if outgoing.is_unwanted() {
                     return Ok(());
                 }
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = sending.await {
+        return Err(failure(&job, error));
+    }
+    outgoing.end().await;
+    Ok(())
+}
+
+async fn send_rounds<E: Display>(
+    job: Job,
+    mut outgoing: Outgoing,
+    input: impl Stream<Item = Result<Vec<RecordBatch>, E>>,
+) -> Result<()> {
+    let sending = async {
+        let mut input = std::pin::pin!(input);
+        while let Some(pieces) = input.next().await {
+            outgoing.send(pieces.map_err(|error| job.fail(&error.to_string()))?).await?;
+            if outgoing.is_unwanted() {
+                return Ok(());
             }
         }
         Ok(())

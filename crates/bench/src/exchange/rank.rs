@@ -11,10 +11,10 @@ use futures::executor::block_on;
 use futures::future::{Either, select};
 use futures::{TryStreamExt, stream};
 use overspill_exchange::transport::{Endpoint, Job, JobId, MpiRank};
-use overspill_exchange::{Columns, ShuffleSpec, all_gather};
+use overspill_exchange::{Columns, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec, all_gather};
 
 use super::ExchangeArgs;
-use super::report::{Measured, Report};
+use super::report::{AllToAllSeconds, Measured, Report};
 use super::way::{WAYS, Way};
 use crate::report::{failed, median, tell};
 
@@ -48,7 +48,7 @@ impl RankRun {
         let own = own.fold([0, 0], |[rows, bytes], [more_rows, more_bytes]| [rows + more_rows, bytes + more_bytes]);
         let all = self.gather(&own.map(|count| count as u64))?;
         let [rows, bytes] = [0, 1].map(|place| all.iter().map(|words| words[place]).sum::<u64>());
-        let (mut copies, mut bounds, mut times) = (vec![], vec![], vec![vec![]; WAYS.len()]);
+        let (mut copies, mut bounds, mut alone, mut times) = (vec![], vec![], vec![], vec![vec![]; WAYS.len()]);
         let mut sent = [[Columns::default(); 2]; WAYS.len()];
         for run in 0..args.runs.get() {
             copies.push(self.slowest(Self::copy)?);
@@ -58,6 +58,7 @@ impl RankRun {
                 let share = (part * ranks * ranks) as f64 / bytes as f64;
                 let seconds = self.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?;
                 bounds.push(seconds / share);
+                alone.push(self.exchange_alone(args, rows)?);
             }
             for (number, way) in WAYS.into_iter().enumerate() {
                 if self.endpoint.rank() == 0 {
@@ -83,7 +84,7 @@ impl RankRun {
             rows,
             bytes,
             copy: median(copies),
-            all_to_all: mpi.is_some().then(|| median(bounds)),
+            all_to_all: mpi.is_some().then(|| AllToAllSeconds { mpi: median(bounds), ours: median(alone) }),
             measured: measured.collect(),
         })
     }
@@ -122,6 +123,35 @@ impl RankRun {
         Ok(started.elapsed().as_secs_f64())
     }
 
+    /// The seconds in which rows that are partitioned already get to all ranks: without what partitioning costs, as `MPI_Alltoallv` is measured.
+    /// Which rank gets a row does not change that, so each gets as many.
+    fn exchange_alone(&mut self, args: &ExchangeArgs, expected: u64) -> Result<f64> {
+        let ranks = self.endpoint.topology().ranks();
+        let round_bytes = (args.round as usize * 1_000_000 / ranks).max(1);
+        let spec = RowsSpec { number: 0, schema: self.batches[0].schema(), is_compressed: false, round_bytes };
+        let rows = arrow::compute::concat_batches(&spec.schema, &self.batches)?;
+        let row_bytes = (rows.get_array_memory_size() / rows.num_rows().max(1)).max(1);
+        let most = (round_bytes / row_bytes).max(1);
+        let piece = |begin| rows.slice(begin, most.min(rows.num_rows() - begin));
+        let pieces: Vec<_> = (0..rows.num_rows()).step_by(most).map(piece).collect();
+        let rounds = pieces.chunks(ranks).map(|round| {
+            // In the last round some ranks get nothing.
+            let mut round = round.to_vec();
+            round.resize(ranks, rows.slice(0, 0));
+            Ok::<_, overspill_exchange::Error>(round)
+        });
+        let rounds: Vec<_> = rounds.collect();
+        let mut arrived = 0;
+        let seconds = self.slowest(|rank| {
+            let started = Instant::now();
+            let (rows, _) = received(spec.all_to_all(&rank.job(), stream::iter(rounds)))?;
+            arrived = rows;
+            Ok(started.elapsed().as_secs_f64())
+        })?;
+        all_arrived(self.gather(&[arrived])?.iter().map(|words| words[0]).sum(), expected)?;
+        Ok(seconds)
+    }
+
     /// Shuffles the rows. Returns the seconds until all ranks have theirs, and what all have sent across nodes and within.
     fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
         let mut words = vec![];
@@ -139,17 +169,10 @@ impl RankRun {
             let input = stream::iter(rank.batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
             let started = Instant::now();
             let shuffle = spec.start(&rank.job(), input).map_err(failed)?;
-            let rows = shuffle.output.try_fold(0, async |rows, batch: RecordBatch| Ok(rows + batch.num_rows() as u64));
-            // The receiver has a thread of its own, as an operator above would.
-            let (sent, rows) = std::thread::scope(|scope| {
-                let sending = scope.spawn(|| block_on(shuffle.driver));
-                let rows = block_on(rows);
-                (sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), rows)
-            });
-            sent.map_err(failed)?;
+            let (rows, metrics) = received(shuffle)?;
             let seconds = started.elapsed().as_secs_f64();
-            words.push(rows.map_err(failed)?);
-            for level in shuffle.metrics.iter().map(|level| level.exchanged()) {
+            words.push(rows);
+            for level in metrics.iter().map(|level| level.exchanged()) {
                 for columns in [level.across, level.within] {
                     words.extend([columns.messages, columns.bytes, columns.sent_bytes]);
                 }
@@ -157,10 +180,7 @@ impl RankRun {
             Ok(seconds)
         })?;
         let all = self.gather(&words)?;
-        let arrived: u64 = all.iter().map(|words| words[0]).sum();
-        if arrived != expected {
-            return Err(exec_datafusion_err!("{arrived} rows arrived of {expected}."));
-        }
+        all_arrived(all.iter().map(|words| words[0]).sum(), expected)?;
         let mut sent = [Columns::default(); 2];
         for words in &all {
             for (place, columns) in words[1..].chunks(3).enumerate() {
@@ -172,4 +192,24 @@ impl RankRun {
         }
         Ok((seconds, sent))
     }
+}
+
+/// Sends and receives all rows of a rank. Returns how many it has received, and what was counted on each level.
+fn received(shuffle: Shuffle) -> Result<(u64, Vec<ExchangeMetrics>)> {
+    let rows = shuffle.output.try_fold(0, async |rows, batch: RecordBatch| Ok(rows + batch.num_rows() as u64));
+    // The receiver has a thread of its own, as an operator above would.
+    let (sent, rows) = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| block_on(shuffle.driver));
+        let rows = block_on(rows);
+        (sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), rows)
+    });
+    sent.map_err(failed)?;
+    Ok((rows.map_err(failed)?, shuffle.metrics))
+}
+
+fn all_arrived(arrived: u64, expected: u64) -> Result<()> {
+    if arrived == expected {
+        return Ok(());
+    }
+    Err(exec_datafusion_err!("{arrived} rows arrived of {expected}."))
 }

@@ -18,6 +18,15 @@ pub struct Measured {
     pub within: Columns,
 }
 
+/// What all-to-all takes by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct AllToAllSeconds {
+    /// By `MPI_Alltoallv`.
+    pub mpi: f64,
+    /// By the exchange, in rounds.
+    pub ours: f64,
+}
+
 /// What was measured.
 #[derive(Debug)]
 pub struct Report<'a> {
@@ -29,8 +38,8 @@ pub struct Report<'a> {
     pub bytes: u64,
     /// Seconds in which all ranks copy their rows once.
     pub copy: f64,
-    /// Seconds in which MPI brings as many bytes from each rank to each.
-    pub all_to_all: Option<f64>,
+    /// Seconds in which as many bytes get from each rank to each without partitioning, among ranks of an MPI job.
+    pub all_to_all: Option<AllToAllSeconds>,
     pub measured: Vec<Measured>,
 }
 
@@ -56,7 +65,8 @@ impl Report<'_> {
             "round_bytes": u64::from(self.args.round) * 1_000_000,
             "network_bytes_per_second": self.args.network.map(|rate| rate.get() as f64 * 1e6),
             "copy_seconds": self.copy,
-            "mpi_all_to_all_seconds": self.all_to_all,
+            "mpi_all_to_all_seconds": self.all_to_all.map(|seconds| seconds.mpi),
+            "exchange_alone_seconds": self.all_to_all.map(|seconds| seconds.ours),
             "ways": ways.collect::<Vec<_>>(),
         })
     }
@@ -75,8 +85,12 @@ impl Display for Report<'_> {
             self.nodes,
         )?;
         write!(f, "Copied once by all ranks: {:.2} GB/s.", rate(self.copy))?;
-        if let Some(seconds) = self.all_to_all {
-            write!(f, " MPI_Alltoallv of as many bytes: {:.2} GB/s.", rate(seconds))?;
+        if let Some(AllToAllSeconds { mpi, ours }) = self.all_to_all {
+            let (mpi, ours) = (rate(mpi), rate(ours));
+            write!(
+                f,
+                " MPI_Alltoallv of as many bytes: {mpi:.2} GB/s. The exchange without partitioning: {ours:.2} GB/s."
+            )?;
         }
         writeln!(f, "\n\n{:<24} {:>8} {:>8} {:>24} {:>24}", "", "s", "GB/s", "across nodes", "within nodes")?;
         for Measured { way, seconds, across, within } in &self.measured {

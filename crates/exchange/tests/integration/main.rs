@@ -1,5 +1,6 @@
 //! Shuffles of random tables among the ranks of one process.
 
+mod all_to_all;
 mod failures;
 mod messages;
 mod ranks;
