@@ -3,6 +3,7 @@
 mod all_to_all;
 mod failures;
 mod messages;
+mod overlap;
 mod ranks;
 mod rows;
 mod shuffles;
