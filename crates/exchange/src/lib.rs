@@ -61,7 +61,7 @@ mod shuffle;
 mod topology;
 pub mod transport;
 
-pub use all_to_all::{Columns, ExchangeMetrics, Exchanged};
+pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, Work};
 pub use error::{Error, Result};
 pub use gather::all_gather;
 pub use heavy_keys::{HeavyKeys, Side};

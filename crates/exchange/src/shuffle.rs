@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -128,8 +129,8 @@ impl ShuffleSpec {
             is_compressed: self.is_compressed,
         };
         let (outgoing, incoming) = exchange.open(job);
-        let round_bytes = self.round_bytes;
-        Ok(Level { sending: Sending { partitioner, outgoing, piece_bytes, round_bytes }, incoming })
+        let (round_bytes, metrics) = (self.round_bytes, incoming.metrics().clone());
+        Ok(Level { sending: Sending { partitioner, outgoing, piece_bytes, round_bytes, metrics }, incoming })
     }
 }
 
@@ -143,6 +144,7 @@ struct Sending {
     outgoing: Outgoing,
     piece_bytes: usize,
     round_bytes: usize,
+    metrics: ExchangeMetrics,
 }
 
 /// How a level comes to know heavy keys.
@@ -208,9 +210,11 @@ impl Sending {
         while let Some(batch) = input.next().await.transpose()? {
             let most = (self.piece_bytes / row_bytes(&batch).max(1)).max(1);
             for start in (0..batch.num_rows()).step_by(most) {
-                self.partitioner.push(batch.slice(start, most.min(batch.num_rows() - start)))?;
+                let rows = batch.slice(start, most.min(batch.num_rows() - start));
+                self.partition(|partitioner| partitioner.push(rows))?;
                 if self.partitioner.largest() >= self.piece_bytes {
-                    self.outgoing.send(self.partitioner.take()?).await?;
+                    let pieces = self.partition(HashPartitioner::take)?;
+                    self.outgoing.send(pieces).await?;
                     if self.outgoing.is_unwanted() {
                         return Ok(());
                     }
@@ -218,9 +222,18 @@ impl Sending {
             }
         }
         if !self.partitioner.is_empty() {
-            self.outgoing.send(self.partitioner.take()?).await?;
+            let pieces = self.partition(HashPartitioner::take)?;
+            self.outgoing.send(pieces).await?;
         }
         Ok(())
+    }
+
+    /// Counts the time of a step of the partitioner.
+    fn partition<T>(&mut self, step: impl FnOnce(&mut HashPartitioner) -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let done = step(&mut self.partitioner);
+        self.metrics.partitioned(started.elapsed());
+        done
     }
 }
 

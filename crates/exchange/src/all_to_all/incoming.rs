@@ -47,7 +47,7 @@ impl Incoming {
         let parts = stream::select_all(peers.chain(own));
         Self {
             parts: parts.ready_chunks(exchange.from.len().max(1)),
-            table: Table::new(&exchange.schema),
+            table: Table::new(&exchange.schema, metrics.clone()),
             ready: VecDeque::new(),
             metrics,
         }

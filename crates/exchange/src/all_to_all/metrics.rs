@@ -37,6 +37,17 @@ pub struct Exchanged {
     pub receiving_wait: Duration,
 }
 
+/// How long a rank worked for an exchange, by what it did. On a thread that others interrupt, their time is in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Time in which it partitioned rows.
+    pub partitioning: Duration,
+    /// Time in which it made messages of columns. Next to nothing unless they are compressed.
+    pub compressing: Duration,
+    /// Time in which it made columns of messages. Next to nothing unless they are compressed.
+    pub decompressing: Duration,
+}
+
 impl Add for Columns {
     type Output = Self;
 
@@ -45,6 +56,18 @@ impl Add for Columns {
             messages: self.messages + other.messages,
             bytes: self.bytes + other.bytes,
             sent_bytes: self.sent_bytes + other.sent_bytes,
+        }
+    }
+}
+
+impl Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            partitioning: self.partitioning + other.partitioning,
+            compressing: self.compressing + other.compressing,
+            decompressing: self.decompressing + other.decompressing,
         }
     }
 }
@@ -83,6 +106,9 @@ struct Counters {
     received_rows: AtomicU64,
     sending_nanoseconds: AtomicU64,
     receiving_nanoseconds: AtomicU64,
+    partitioning_nanoseconds: AtomicU64,
+    compressing_nanoseconds: AtomicU64,
+    decompressing_nanoseconds: AtomicU64,
 }
 
 /// Counts what an exchange does. Clones count together.
@@ -108,6 +134,28 @@ impl ExchangeMetrics {
             sending_wait: Duration::from_nanos(get(&self.0.sending_nanoseconds)),
             receiving_wait: Duration::from_nanos(get(&self.0.receiving_nanoseconds)),
         }
+    }
+
+    /// How long the rank has worked so far.
+    pub fn work(&self) -> Work {
+        let get = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+        Work {
+            partitioning: get(&self.0.partitioning_nanoseconds),
+            compressing: get(&self.0.compressing_nanoseconds),
+            decompressing: get(&self.0.decompressing_nanoseconds),
+        }
+    }
+
+    pub(crate) fn partitioned(&self, time: Duration) {
+        add(&self.0.partitioning_nanoseconds, time.as_nanos() as u64);
+    }
+
+    pub(super) fn compressed(&self, time: Duration) {
+        add(&self.0.compressing_nanoseconds, time.as_nanos() as u64);
+    }
+
+    pub(super) fn decompressed(&self, time: Duration) {
+        add(&self.0.decompressing_nanoseconds, time.as_nanos() as u64);
     }
 
     pub(super) fn round(&self) {

@@ -66,11 +66,13 @@ impl Outgoing {
     /// If a rank has failed, or a column cannot be written.
     pub async fn send(&mut self, pieces: Vec<RecordBatch>) -> Result<()> {
         debug_assert_eq!(pieces.len(), self.peers.len());
+        let writing = Instant::now();
         let columns = pieces.iter().zip(&self.peers).map(|(piece, peer)| match peer {
             Some(peer) if peer.is_open => self.columns.write(piece, self.exchange.is_compressed && !peer.is_neighbour),
             _ => Ok(vec![]),
         });
         let columns = columns.collect::<Result<_>>()?;
+        self.metrics.compressed(writing.elapsed());
         self.deliver(pieces, columns).await
     }
 
@@ -79,6 +81,7 @@ impl Outgoing {
     /// # Errors
     /// As [`send`](Self::send) has.
     pub async fn broadcast(&mut self, rows: &RecordBatch) -> Result<()> {
+        let writing = Instant::now();
         let mut written: [Option<Vec<Column>>; 2] = [None, None];
         let columns = self.peers.iter().map(|peer| match peer {
             Some(peer) if peer.is_open => {
@@ -92,6 +95,7 @@ impl Outgoing {
             _ => Ok(vec![]),
         });
         let columns = columns.collect::<Result<_>>()?;
+        self.metrics.compressed(writing.elapsed());
         self.deliver(vec![rows.clone(); self.peers.len()], columns).await
     }
 

@@ -1,11 +1,14 @@
 //! The rows that have arrived, as batches.
 
+use std::time::Instant;
+
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::SchemaRef;
 use overspill_join::rows::concat_arrays;
 
 use super::column::{ColumnReader, value_bytes};
+use super::metrics::ExchangeMetrics;
 use super::sizes::Sizes;
 use crate::error::Result;
 use crate::rank::Rank;
@@ -45,11 +48,12 @@ const OWN_BATCH: usize = 8192;
 pub struct Table {
     schema: SchemaRef,
     columns: Vec<ColumnReader>,
+    metrics: ExchangeMetrics,
 }
 
 impl Table {
-    pub fn new(schema: &SchemaRef) -> Self {
-        Self { schema: schema.clone(), columns: schema.fields().iter().map(ColumnReader::new).collect() }
+    pub fn new(schema: &SchemaRef, metrics: ExchangeMetrics) -> Self {
+        Self { schema: schema.clone(), columns: schema.fields().iter().map(ColumnReader::new).collect(), metrics }
     }
 
     /// The rows of all parts, one part after the other. No part may be empty. A large part shares its columns with its batch, and small ones that
@@ -74,6 +78,7 @@ impl Table {
         let rows = parts.iter().map(Part::rows).sum();
         let mut columns = Vec::with_capacity(self.columns.len());
         for (number, reader) in self.columns.iter_mut().enumerate() {
+            let reading = Instant::now();
             let arrays = parts.iter().map(|part| match part {
                 Part::Kept(batch) => Ok(batch.column(number).clone()),
                 Part::Received(Piece { rank, sizes, columns }) => {
@@ -81,6 +86,7 @@ impl Table {
                 }
             });
             let arrays = arrays.collect::<Result<Vec<_>>>()?;
+            self.metrics.decompressed(reading.elapsed());
             columns.push(concatenated(&arrays, rows, reader)?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -142,7 +148,7 @@ mod tests {
         };
         let parts: Vec<_> = sizes.into_iter().enumerate().map(part).collect();
         let Part::Kept(own) = kept(0, 0) else { unreachable!("rows that the rank keeps") };
-        let batches = Table::new(&own.schema()).batches(&parts).unwrap();
+        let batches = Table::new(&own.schema(), ExchangeMetrics::default()).batches(&parts).unwrap();
         let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
         assert_eq!(rows, [7, large, large + 1, large + 4, large]);
         assert!(batches.iter().flat_map(numbers).copied().eq(0..first));

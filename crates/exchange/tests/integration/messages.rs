@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use overspill_exchange::{Columns, Exchanged, Levels, ShuffleSpec, Topology};
+use futures::executor::block_on;
+use futures::future::try_join;
+use futures::{TryStreamExt, stream};
+use overspill_exchange::transport::JobId;
+use overspill_exchange::{Columns, ExchangeMetrics, Exchanged, Levels, ShuffleSpec, Topology, Work};
 
-use crate::ranks::{ranks, shuffle_all};
+use crate::ranks::{on_each, ranks, shuffle_all};
 
 const COLUMNS: u64 = 2;
 
@@ -69,4 +73,36 @@ fn two_levels_cross_on_rails_and_compress_only_there() {
         assert!(across.across.sent_bytes * 3 <= across.across.bytes, "{across:?}");
         assert!(within.within.sent_bytes * 3 >= within.within.bytes, "{within:?}");
     }
+}
+
+#[test]
+fn work_is_timed_by_what_it_is() {
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..200_000));
+    let batch = RecordBatch::try_from_iter([("key", keys)]).unwrap();
+    let work = |is_compressed: bool| {
+        let spec = ShuffleSpec {
+            number: 0,
+            schema: batch.schema(),
+            keys: vec![0],
+            null_equal: false,
+            levels: Levels::One,
+            is_compressed,
+            round_bytes: 1 << 24,
+            heavy: None,
+        };
+        let endpoints = ranks(Topology::of_nodes(2, 1).unwrap(), None);
+        let of_ranks = on_each(&endpoints, JobId(0), |_, job| {
+            let shuffle = spec.clone().start(&job, stream::iter([Ok::<_, String>(batch.clone())])).unwrap();
+            block_on(try_join(shuffle.driver, shuffle.output.try_collect::<Vec<_>>())).unwrap();
+            shuffle.metrics.iter().map(ExchangeMetrics::work).fold(Work::default(), |sum, work| sum + work)
+        });
+        of_ranks.into_iter().fold(Work::default(), |sum, work| sum + work)
+    };
+    let (plain, compressed) = (work(false), work(true));
+    for work in [plain, compressed] {
+        assert!(!work.partitioning.is_zero(), "{work:?}");
+    }
+    // Plain values are shared, and compressed ones are made.
+    assert!(compressed.compressing > plain.compressing * 2, "{plain:?} {compressed:?}");
+    assert!(compressed.decompressing > plain.decompressing * 2, "{plain:?} {compressed:?}");
 }
