@@ -14,6 +14,7 @@ mod gpu_join;
 mod indexes;
 mod kinds;
 mod load;
+mod member;
 mod operator;
 mod operator_join;
 pub mod peers;

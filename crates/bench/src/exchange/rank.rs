@@ -1,21 +1,19 @@
 //! One rank of the experiment. All ranks do the same, and tell each other what they have measured.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use arrow::buffer::Buffer;
 use datafusion::common::{Result, exec_datafusion_err};
 use futures::executor::block_on;
-use futures::future::{Either, select};
 use futures::{TryStreamExt, stream};
-use overspill_exchange::transport::{Endpoint, Job, JobId, MpiRank};
-use overspill_exchange::{Columns, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec, all_gather};
+use overspill_exchange::transport::{Endpoint, MpiRank};
+use overspill_exchange::{Columns, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec};
 
 use super::ExchangeArgs;
 use super::report::{AllToAllSeconds, Measured, Report};
 use super::way::{WAYS, Way};
+use crate::member::Member;
 use crate::report::{failed, median, tell};
 
 /// The most bytes that a rank exchanges by `MPI_Alltoallv` at once.
@@ -23,45 +21,41 @@ const MOST_BYTES: usize = 1 << 30;
 
 /// A rank with its rows.
 pub struct RankRun {
-    endpoint: Arc<Endpoint>,
+    member: Member,
     batches: Vec<RecordBatch>,
-    /// Fails if a rank does, and is there until the rank has its report.
-    whole: Job,
-    /// Jobs that it has begun.
-    jobs: u64,
 }
 
 impl RankRun {
     pub fn new(endpoint: Arc<Endpoint>, batches: Vec<RecordBatch>) -> Self {
-        let whole = Job::begin(&endpoint, JobId(0));
-        Self { endpoint, batches, whole, jobs: 1 }
+        Self { member: Member::new(endpoint), batches }
     }
 
     /// Shuffles the rows on each way, as often as is asked for. Every rank has the report of all.
     pub fn run<'a>(mut self, args: &'a ExchangeArgs, mpi: Option<&MpiRank>) -> Result<Report<'a>> {
-        self.measure(args, mpi).inspect_err(|error| drop(self.whole.fail(&error.to_string())))
+        self.measure(args, mpi).inspect_err(|error| self.member.fail(error))
     }
 
     fn measure<'a>(&mut self, args: &'a ExchangeArgs, mpi: Option<&MpiRank>) -> Result<Report<'a>> {
-        let ranks = self.endpoint.topology().ranks();
+        let endpoint = Arc::clone(self.member.endpoint());
+        let ranks = endpoint.topology().ranks();
         let own = self.batches.iter().map(|batch| [batch.num_rows(), batch.get_array_memory_size()]);
         let own = own.fold([0, 0], |[rows, bytes], [more_rows, more_bytes]| [rows + more_rows, bytes + more_bytes]);
-        let all = self.gather(&own.map(|count| count as u64))?;
+        let all = self.member.gather(&own.map(|count| count as u64))?;
         let [rows, bytes] = [0, 1].map(|place| all.iter().map(|words| words[place]).sum::<u64>());
         let (mut copies, mut bounds, mut alone, mut times) = (vec![], vec![], vec![], vec![vec![]; WAYS.len()]);
         let mut sent = [[Columns::default(); 2]; WAYS.len()];
         for run in 0..args.runs.get() {
-            copies.push(self.slowest(Self::copy)?);
+            copies.push(self.copy()?);
             if let Some(mpi) = mpi {
                 // As many from each rank to each, which MPI wants them all to say, and not more than it can count.
                 let part = (bytes as usize / (ranks * ranks)).min(MOST_BYTES / ranks);
                 let share = (part * ranks * ranks) as f64 / bytes as f64;
-                let seconds = self.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?;
+                let seconds = self.member.slowest(|_| Ok(mpi.all_to_all(part).map_err(failed)?.as_secs_f64()))?;
                 bounds.push(seconds / share);
                 alone.push(self.exchange_alone(args, rows)?);
             }
             for (number, way) in WAYS.into_iter().enumerate() {
-                if self.endpoint.rank() == 0 {
+                if endpoint.rank() == 0 {
                     tell(&format!("run {}: {}", run + 1, way.name()));
                 }
                 let (seconds, columns) = self.shuffle(args, way, rows)?;
@@ -80,7 +74,7 @@ impl RankRun {
             args,
             is_mpi: mpi.is_some(),
             ranks,
-            nodes: self.endpoint.topology().nodes(),
+            nodes: endpoint.topology().nodes(),
             rows,
             bytes,
             copy: median(copies),
@@ -89,44 +83,20 @@ impl RankRun {
         })
     }
 
-    fn job(&mut self) -> Job {
-        self.jobs += 1;
-        Job::begin(&self.endpoint, JobId(self.jobs - 1))
-    }
-
-    /// The words of all ranks, after all have called this.
-    fn gather(&mut self, words: &[u64]) -> Result<Vec<Vec<u64>>> {
-        let message = Buffer::from_vec(words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
-        let job = self.job();
-        let (gathering, failing) = (pin!(all_gather(&job, 0, message)), pin!(self.whole.failed()));
-        let all = match block_on(select(gathering, failing)) {
-            Either::Left((all, _)) => all.map_err(failed)?,
-            Either::Right((error, _)) => return Err(failed(error)),
-        };
-        let words =
-            |message: &Buffer| message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        Ok(all.iter().map(words).collect())
-    }
-
-    /// The longest seconds of what all ranks begin together.
-    fn slowest(&mut self, run: impl FnOnce(&mut Self) -> Result<f64>) -> Result<f64> {
-        self.gather(&[])?;
-        let seconds = run(self)?;
-        let all = self.gather(&[seconds.to_bits()])?;
-        Ok(all.iter().map(|words| f64::from_bits(words[0])).fold(0.0, f64::max))
-    }
-
-    /// The seconds in which the rank copies its rows once.
+    /// The seconds in which all ranks copy their rows once.
     fn copy(&mut self) -> Result<f64> {
-        let started = Instant::now();
-        std::hint::black_box(arrow::compute::concat_batches(&self.batches[0].schema(), &self.batches)?);
-        Ok(started.elapsed().as_secs_f64())
+        let batches = &self.batches;
+        self.member.slowest(|_| {
+            let started = Instant::now();
+            std::hint::black_box(arrow::compute::concat_batches(&batches[0].schema(), batches)?);
+            Ok(started.elapsed().as_secs_f64())
+        })
     }
 
     /// The seconds in which rows that are partitioned already get to all ranks: without what partitioning costs, as `MPI_Alltoallv` is measured.
     /// Which rank gets a row does not change that, so each gets as many.
     fn exchange_alone(&mut self, args: &ExchangeArgs, expected: u64) -> Result<f64> {
-        let ranks = self.endpoint.topology().ranks();
+        let ranks = self.member.endpoint().topology().ranks();
         let round_bytes = (args.round as usize * 1_000_000 / ranks).max(1);
         let spec = RowsSpec { number: 0, schema: self.batches[0].schema(), is_compressed: false, round_bytes };
         let rows = arrow::compute::concat_batches(&spec.schema, &self.batches)?;
@@ -142,23 +112,24 @@ impl RankRun {
         });
         let rounds: Vec<_> = rounds.collect();
         let mut arrived = 0;
-        let seconds = self.slowest(|rank| {
+        let seconds = self.member.slowest(|member| {
             let started = Instant::now();
-            let (rows, _) = received(spec.all_to_all(&rank.job(), stream::iter(rounds)))?;
+            let (rows, _) = received(spec.all_to_all(&member.job(), stream::iter(rounds)))?;
             arrived = rows;
             Ok(started.elapsed().as_secs_f64())
         })?;
-        all_arrived(self.gather(&[arrived])?.iter().map(|words| words[0]).sum(), expected)?;
+        all_arrived(self.member.gather(&[arrived])?.iter().map(|words| words[0]).sum(), expected)?;
         Ok(seconds)
     }
 
     /// Shuffles the rows. Returns the seconds until all ranks have theirs, and what all have sent across nodes and within.
     fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
         let mut words = vec![];
-        let seconds = self.slowest(|rank| {
+        let batches = &self.batches;
+        let seconds = self.member.slowest(|member| {
             let spec = ShuffleSpec {
                 number: 0,
-                schema: rank.batches[0].schema(),
+                schema: batches[0].schema(),
                 keys: vec![0],
                 null_equal: false,
                 levels: way.levels,
@@ -166,9 +137,9 @@ impl RankRun {
                 round_bytes: args.round as usize * 1_000_000,
                 heavy: None,
             };
-            let input = stream::iter(rank.batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
+            let input = stream::iter(batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
             let started = Instant::now();
-            let shuffle = spec.start(&rank.job(), input).map_err(failed)?;
+            let shuffle = spec.start(&member.job(), input).map_err(failed)?;
             let (rows, metrics) = received(shuffle)?;
             let seconds = started.elapsed().as_secs_f64();
             words.push(rows);
@@ -179,7 +150,7 @@ impl RankRun {
             }
             Ok(seconds)
         })?;
-        let all = self.gather(&words)?;
+        let all = self.member.gather(&words)?;
         all_arrived(all.iter().map(|words| words[0]).sum(), expected)?;
         let mut sent = [Columns::default(); 2];
         for words in &all {
