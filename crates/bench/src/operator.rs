@@ -69,8 +69,6 @@ pub(crate) struct Tables {
     keys: usize,
     pub(crate) build_rows: usize,
     pub(crate) probe_rows: usize,
-    /// Bytes of a key and a payload.
-    pub(crate) tuple: u8,
 }
 
 /// The number of rows and the sum of their payloads.
@@ -93,8 +91,13 @@ impl Joined {
 impl Tables {
     pub(crate) fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
         let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
+        Ok(Self::of(build, probe))
+    }
+
+    /// Tables of these batches, at least one each, whose first column is the key.
+    pub(crate) fn of(build: Vec<RecordBatch>, probe: Vec<RecordBatch>) -> Self {
         let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
-        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, keys: 1, tuple: pair.tuple })
+        Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, keys: 1 }
     }
 
     /// The tables with `keys` key columns, after `convert` has replaced their only key column in each batch.

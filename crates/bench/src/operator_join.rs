@@ -124,7 +124,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model"),
             tables.build_rows,
             tables.probe_rows,
-            tables.tuple,
+            pair.tuple,
             if args.sparse { ", sparse keys" } else { ", dense keys" },
             if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
         ) + match args.device {
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         series: vec![],
         notes,
     };
-    compare(&mut figure, &topology, &tables, &strategies, &measured)?;
+    compare(&mut figure, &topology, &tables, bytes as f64, &strategies, &measured)?;
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)
 }
@@ -198,6 +198,7 @@ fn compare(
     figure: &mut Figure,
     topology: &Topology,
     tables: &Tables,
+    bytes: f64,
     strategies: &[Strategy],
     measured: &[Vec<Seconds>],
 ) -> Result<()> {
@@ -208,7 +209,6 @@ fn compare(
     let places = || (0..strategies.len()).map(|place| place as f64);
     let random = tuples / bounds.random_reads;
     // Each tuple is read, written to its partition and read there.
-    let bytes = tuples * tables.tuple as f64;
     let passes = bytes / bounds.copy + bytes / bounds.read;
     figure.add(SeriesSource::Bound, "a random read a tuple", places().map(|x| (x, per_second(random))).collect());
     figure.add(SeriesSource::Bound, "partitioning passes", places().map(|x| (x, per_second(passes))).collect());
