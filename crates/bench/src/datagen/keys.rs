@@ -6,7 +6,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
 /// Bits of sparse keys: the non-negative range of a signed 64-bit integer.
-pub(super) const SPARSE_BITS: u32 = 63;
+pub(crate) const SPARSE_BITS: u32 = 63;
 
 const ROUNDS: usize = 4;
 
@@ -16,7 +16,7 @@ const ROUNDS: usize = 4;
 /// invertible, so that the rounds permute the numbers of as many bits as the bound needs. A number beyond the bound is
 /// permuted again (cycle walking), which happens less than once on average.
 #[derive(Debug, Clone)]
-pub(super) struct Permutation {
+pub(crate) struct Permutation {
     bound: u64,
     mask: u64,
     shift: u32,
@@ -25,14 +25,14 @@ pub(super) struct Permutation {
 
 impl Permutation {
     /// A permutation of the numbers below `bound`, which is at most 2^63.
-    pub(super) fn new(bound: u64, random: &mut ChaCha8Rng) -> Self {
+    pub(crate) fn new(bound: u64, random: &mut ChaCha8Rng) -> Self {
         let bits = (u64::BITS - bound.saturating_sub(1).leading_zeros()).clamp(1, SPARSE_BITS);
         let rounds = std::array::from_fn(|_| (random.next_u64() | 1, random.next_u64()));
         Self { bound, mask: u64::MAX >> (u64::BITS - bits), shift: bits.div_ceil(2), rounds }
     }
 
     /// The image of `number`, which is below the bound.
-    pub(super) fn apply(&self, number: u64) -> u64 {
+    pub(crate) fn apply(&self, number: u64) -> u64 {
         let mut number = number;
         loop {
             for (factor, summand) in self.rounds {

@@ -7,9 +7,10 @@ mod tpch;
 
 pub(crate) use join::TablePair;
 pub use join::{JoinArgs, JoinOutput, Workload};
+pub(crate) use keys::{Permutation, SPARSE_BITS};
 pub use table_file::{Compression, Format};
 pub use tpch::TpchArgs;
-pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables, table as tpch_table};
+pub(crate) use tpch::{columns as tpch_columns, generate as generate_tpch, names as tpch_tables, table as tpch_table};
 
 use std::num::NonZeroUsize;
 use std::path::Path;

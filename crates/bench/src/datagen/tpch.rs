@@ -131,22 +131,28 @@ fn check_scale(scale: f64) -> Result<()> {
     Ok(())
 }
 
+fn named(name: &str) -> Result<Table> {
+    match Table::value_variants().iter().find(|table| value_name(*table) == name) {
+        Some(table) => Ok(*table),
+        None => exec_err!("TPC-H has no table {name}"),
+    }
+}
+
 /// A table by its name, in memory.
 pub(crate) fn table(name: &str, scale: f64) -> Result<Vec<RecordBatch>> {
     check_scale(scale)?;
-    let Some(table) = Table::value_variants().iter().find(|table| value_name(*table) == name) else {
-        return exec_err!("TPC-H has no table {name}");
-    };
-    table.batches(scale, 1, 1).map(|batch| Ok(batch?)).collect()
+    named(name)?.batches(scale, 1, 1).map(|batch| Ok(batch?)).collect()
 }
 
-/// Columns of lineitem in memory, with one partition per thread.
-pub(crate) fn lineitem(scale: f64, columns: &[&str], threads: usize) -> Result<Vec<Vec<RecordBatch>>> {
-    let schema = Table::LineItem.schema();
+/// Columns of a table by its name, in memory, with one partition per thread. Partitions follow each other as the rows of the table do.
+pub(crate) fn columns(name: &str, scale: f64, columns: &[&str], threads: usize) -> Result<Vec<Vec<RecordBatch>>> {
+    check_scale(scale)?;
+    let table = named(name)?;
+    let schema = table.schema();
     let places = columns.iter().map(|column| schema.index_of(column)).collect::<Result<Vec<_>, _>>()?;
     let parts = i32::try_from(threads).unwrap_or(i32::MAX);
     on_each((1..=parts).collect(), |part| {
-        let batches = Table::LineItem.batches(scale, part, parts);
+        let batches = table.batches(scale, part, parts);
         batches.map(|batch| Ok(batch?.project(&places)?)).collect()
     })
 }

@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 
 use super::bench::Bench;
 use super::outcome::Outcome;
-use crate::datagen::lineitem;
+use crate::datagen::tpch_columns;
 use crate::report::{median, tell};
 use crate::tpch;
 
@@ -65,7 +65,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
     for factor in FACTORS {
         let scale_factor = factor * scale;
         tell(&format!("query 6, scale factor {scale_factor}"));
-        let table = lineitem(scale_factor, &COLUMNS, bench.threads)?;
+        let table = tpch_columns("lineitem", scale_factor, &COLUMNS, bench.threads)?;
         let rows: usize = table.iter().flatten().map(RecordBatch::num_rows).sum();
         let (count, expected) = reference(&table)?;
         selected.push(count as f64 / rows as f64 * 100.0);
