@@ -36,7 +36,7 @@ pub use builds::{BuildArgs, BuildKeys};
 pub use codec::CodecArgs;
 pub use engines::CompareArgs;
 pub use exchange::{ExchangeArgs, ExchangeRows};
-pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
+pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs, RankArgs};
 pub use indexes::{IndexArgs, Pages};
 pub use kinds::KindsArgs;
 pub use load::{LoadArgs, LoadPolicy, LoadUsers};

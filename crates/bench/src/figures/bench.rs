@@ -20,6 +20,7 @@ use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 use serde_json::Value;
 
 use super::clock::Clock;
+use super::cluster::RankArgs;
 use super::energy::{GpuEnergy, NVML};
 use crate::datagen::{TablePair, check_scale};
 use crate::gpu_join::open;
@@ -51,7 +52,7 @@ pub struct MeasureArgs {
     #[arg(long)]
     pub quick: bool,
 
-    /// The part of the paper's sizes [default: what fits this machine, little of it on the emulated device]
+    /// The part of the paper's sizes [default: what fits this machine, little of it on the emulated device and among ranks]
     #[arg(long, value_name = "F", conflicts_with = "quick")]
     pub scale: Option<f64>,
 
@@ -79,6 +80,10 @@ pub struct MeasureArgs {
     /// Write each point of a join to this file as soon as it is measured, as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub points: Option<PathBuf>,
+
+    /// The ranks of figures that have some.
+    #[command(flatten)]
+    pub ranks: RankArgs,
 }
 
 /// The machine, and its measurements in this run.
@@ -165,6 +170,11 @@ impl Bench {
         self.args.at.is_empty() || self.args.at.contains(&x)
     }
 
+    /// The ranks that were asked for.
+    pub(super) fn ranks(&self) -> &RankArgs {
+        &self.args.ranks
+    }
+
     pub(super) fn is_emulated(&self) -> bool {
         self.machine.is_emulated()
     }
@@ -199,6 +209,12 @@ impl Bench {
         fits.min(most).min(1.0).log2().floor().exp2()
     }
 
+    /// As `scale_for`, with at most `most` tuples unless a scale was given.
+    pub(super) fn scale_within(&self, tuples: u64, bytes: u64, most: f64) -> f64 {
+        let scale = self.scale_for(tuples, bytes);
+        if self.args.scale.is_some() { scale } else { scale.min((most / tuples as f64).log2().floor().exp2()) }
+    }
+
     /// The number of runs of a join, including the first.
     pub(super) fn runs_of(&self, on_gpu: bool) -> usize {
         if self.args.quick || (on_gpu && self.is_emulated()) {
@@ -210,7 +226,11 @@ impl Bench {
 
     /// Refuses tables that do not fit memory together with the memory of a join.
     pub(super) fn check_memory(&self, pair: &TablePair) -> Result<()> {
-        let bytes = bytes_of(pair);
+        self.check_fits(bytes_of(pair))
+    }
+
+    /// As `check_memory`, for tables of `bytes` bytes.
+    pub(super) fn check_fits(&self, bytes: u64) -> Result<()> {
         match self.machine.topology.memory.bytes {
             Some(memory) if bytes.saturating_mul(MEMORY_PER_TABLES + MEMORY_FOR_ANSWERS) > memory => exec_err!(
                 "Tables of {} and their join do not fit the {} of this machine; choose a smaller --scale.",

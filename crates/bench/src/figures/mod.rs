@@ -3,12 +3,14 @@
 mod bench;
 mod claim;
 mod clock;
+mod cluster;
 mod energy;
 mod kernel_times;
 mod outcome;
 mod paper1;
 mod paper2;
 mod paper3;
+mod paper4;
 mod paper5;
 mod power;
 mod query6;
@@ -25,8 +27,10 @@ use overspill_experiments::FigureExperiment;
 
 pub use bench::MeasureArgs;
 use bench::{Bench, bytes_of};
+pub use cluster::RankArgs;
 use outcome::Outcome;
 use paper3::Paper3;
+use paper4::Paper4;
 use paper5::Paper5;
 use sweep::Sweep;
 use tables::Sizes;
@@ -132,6 +136,18 @@ pub enum FigureName {
     /// Index joins in windows by the size of r, and where they begin to be faster than a hash join
     #[value(name = "paper3-9")]
     Paper3Figure9,
+    /// Random keys joined among ranks, as many on each: one level and two
+    #[value(name = "paper4-6")]
+    Paper4Figure6,
+    /// Random keys joined among ranks, by the size of tables: one level and two
+    #[value(name = "paper4-7")]
+    Paper4Figure7,
+    /// Orders and lineitem joined among ranks: one level and two, plain and compressed
+    #[value(name = "paper4-8")]
+    Paper4Figure8,
+    /// Where the time of joining orders and lineitem among ranks goes, plain and compressed
+    #[value(name = "paper4-9")]
+    Paper4Figure9,
     /// One and four queries at once, CPU and GPU
     #[value(name = "paper5-1")]
     Paper5Figure1,
@@ -147,7 +163,8 @@ pub enum FigureName {
 #[derive(Debug, Clone, Args)]
 pub struct FigureArgs {
     /// Which figure, of paper 1, Triton Join, paper 2, Pump Up the Volume (both by Lutz et al.), paper 3, Efficiently Indexing Large
-    /// Data on GPUs (Schmeißer et al.), or paper 5, on scheduling queries (Takahashi and Yamada)
+    /// Data on GPUs (Schmeißer et al.), paper 4, Scaling Joins to a Thousand GPUs (Gao and Sakharnykh), or paper 5, on scheduling
+    /// queries (Takahashi and Yamada)
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
 
@@ -202,6 +219,10 @@ impl FigureName {
                 | Self::Paper3Figure7
                 | Self::Paper3Figure8
                 | Self::Paper3Figure9
+                | Self::Paper4Figure6
+                | Self::Paper4Figure7
+                | Self::Paper4Figure8
+                | Self::Paper4Figure9
                 | Self::Paper5Figure1
                 | Self::Paper5Figure4
                 | Self::Paper5Figure5
@@ -255,6 +276,10 @@ impl FigureName {
             Self::Paper3Figure7 => return Paper3::WindowSize.run(bench),
             Self::Paper3Figure8 => return Paper3::Skew.run(bench),
             Self::Paper3Figure9 => return Paper3::Hardware.run(bench),
+            Self::Paper4Figure6 => return Paper4::RandomKeys.run(bench),
+            Self::Paper4Figure7 => return Paper4::TableSize.run(bench),
+            Self::Paper4Figure8 => return Paper4::Tpch.run(bench),
+            Self::Paper4Figure9 => return Paper4::Breakdown.run(bench),
             Self::Paper5Figure1 => return Paper5::Contention.run(bench),
             Self::Paper5Figure4 => return Paper5::Micro.run(bench),
             Self::Paper5Figure5 => return Paper5::Tpch.run(bench),
@@ -286,6 +311,10 @@ fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
 /// If the figure is refused on this machine, fails, or a file cannot be written.
 pub(crate) fn run(args: &FigureArgs, out: &mut dyn Write) -> Result<()> {
     let outcome = args.name.run(&Bench::new(&args.how.bench)?)?;
+    // One rank of an MPI job speaks for all.
+    if outcome.is_silent() {
+        return Ok(());
+    }
     let name = value_name(&args.name);
     print(&outcome, out)?;
     args.how.output.write(&[(name.clone(), &outcome)])?;
@@ -300,6 +329,12 @@ pub(crate) fn run(args: &FigureArgs, out: &mut dyn Write) -> Result<()> {
 /// # Errors
 /// If one fails, or a file cannot be written.
 pub(crate) fn run_all(args: &AllArgs, out: &mut dyn Write) -> Result<()> {
+    // A process starts MPI once, and each figure of ranks would.
+    if args.bench.ranks.are_of_mpi() {
+        return exec_err!(
+            "All figures cannot be measured by an MPI job: start one of paper 4, such as mpirun overspill bench figure paper4-6."
+        );
+    }
     let bench = Bench::new(&args.bench)?;
     let mut outcomes = Vec::new();
     for name in FigureName::value_variants() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Figures. The first is the paper's; its notes say what was left out.
+    /// Figures. The first is the paper's; its notes say what was left out. There are none on a rank that leaves them to another.
     Done(Vec<Figure>),
     /// The experiment cannot be measured here, for this reason.
     Refused(String),
@@ -44,6 +44,11 @@ impl Outcome {
             (Self::Refused(_) | Self::Failed(_), _) => {}
         }
         self
+    }
+
+    /// Whether another rank of an MPI job has the figures.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Self::Done(figures) if figures.is_empty())
     }
 
     pub(super) fn name(&self) -> &'static str {

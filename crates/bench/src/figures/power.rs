@@ -215,7 +215,7 @@ mod tests {
     use overspill::DeviceKind;
 
     use super::*;
-    use crate::figures::MeasureArgs;
+    use crate::figures::{MeasureArgs, RankArgs};
 
     #[test]
     fn joules_of_both_are_those_of_all_joins() {
@@ -244,6 +244,7 @@ mod tests {
             threads: NonZeroUsize::new(2),
             runs: NonZeroUsize::MIN,
             points: None,
+            ranks: RankArgs::default(),
         };
         let bench = Bench::new(&args).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -14,6 +14,7 @@ mod interrupts;
 mod join;
 mod manual;
 mod output_file;
+mod paper4;
 mod settings;
 mod shell;
 mod statements;

@@ -341,7 +341,8 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     let of_joins = [13, 14, 15, 16, 17, 19, 21, 22, 23, 24].map(|number| format!("paper1-{number}"));
     let of_the_other = (13..=21).map(|number| format!("paper2-{number}"));
     let of_indexes = (3..=9).map(|number| format!("paper3-{number}"));
-    for name in names.into_iter().chain(of_joins).chain(of_the_other).chain(of_indexes) {
+    let of_ranks = (6..=9).map(|number| format!("paper4-{number}"));
+    for name in names.into_iter().chain(of_joins).chain(of_the_other).chain(of_indexes).chain(of_ranks) {
         let experiment = all.get(&name).unwrap_or_else(|| panic!("{name} is missing"));
         // Of rates alone nothing is left.
         if ["paper2-13", "paper2-14"].contains(&name.as_str()) {
