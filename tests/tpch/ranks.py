@@ -191,7 +191,7 @@ def interrupt(arguments, ranks, generator, usual):
 
 def damage(arguments, ranks, generator, tables):
     """Damages a file of a table, all but its footer, so that it is read and not only planned with."""
-    with tempfile.TemporaryDirectory(prefix="overspill-ranks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-", dir=tables) as folder:
         for table in TABLES:
             shutil.copytree(tables / table, Path(folder) / table, copy_function=os.link)
         victim = generator.choice(sorted((Path(folder) / "lineitem").iterdir()))

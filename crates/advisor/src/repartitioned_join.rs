@@ -109,7 +109,7 @@ pub struct ShuffleAdvice {
 }
 
 impl Levels {
-    /// Both.
+    /// All levels.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
     /// The number, in words.

@@ -13,8 +13,6 @@ use crate::ranks::MpiArgs;
 use crate::shell::Shell;
 use crate::sql;
 
-/// Prints the number of joined rows, or writes them with --output: the columns of the left side, then those of the right one. A key that has
-/// the same name on both sides is written once; another column of the right side whose name the left side has, too, gets the end `_right`.
 #[derive(Debug, Args)]
 pub struct JoinArgs {
     #[command(flatten)]
@@ -133,7 +131,9 @@ impl JoinOfFiles {
         };
         let columns = self.columns(&left, &right)?;
         let format = self.format.to_possible_value().map(|format| format.get_name().to_ascii_uppercase());
-        let place = text(&format!("{}/", folder.display().to_string().trim_end_matches('/')));
+        let folder =
+            folder.to_str().ok_or_else(|| Failure::message("--output: the name of the folder is not UTF-8"))?;
+        let place = text(&format!("{}/", folder.trim_end_matches('/')));
         let sql = format!(
             "COPY (SELECT {columns} FROM {}) TO {place} STORED AS {}",
             self.tables(),
@@ -147,7 +147,7 @@ impl JoinOfFiles {
         Ok(())
     }
 
-    /// The tables and the condition.
+    /// The FROM clause.
     fn tables(&self) -> String {
         let on: Vec<_> = self.on.iter().map(|key| format!("l.{} = r.{}", name(&key.left), name(&key.right))).collect();
         format!("{} AS l JOIN {} AS r ON {}", text(&self.left), text(&self.right), on.join(" AND "))
@@ -185,12 +185,12 @@ fn check(column: &str, table: &str, columns: &[String]) -> Outcome<()> {
     Err(Failure::message(format!("--on: {table} has no column {column}; it has {}", columns.join(", "))))
 }
 
-/// A name in SQL.
+/// Quotes an identifier.
 fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text in SQL.
+/// Quotes a string.
 fn text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

@@ -46,6 +46,10 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Join two tables of files, in one process or among the ranks of mpirun
+    ///
+    /// Prints the number of joined rows, or writes them with --output: the columns of the left side, then those of the right one. A key that
+    /// has the same name on both sides is written once; another column of the right side whose name the left side has, too, gets the end
+    /// `_right`.
     Join(JoinArgs),
     #[command(flatten)]
     Tool(Tool),

@@ -154,7 +154,7 @@ pub fn loses_window_properties(node: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// Whether a node writes rows to files. It runs where the user is. One of the two is the node around sinks that puts files in place.
+/// Whether a node writes rows to files. One of the two is the node around sinks that puts files in place.
 pub fn is_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<DataSinkExec>() || plan.is::<WriteAsideExec>()
 }

@@ -206,41 +206,17 @@ impl RankJob {
         let commit = self.runtime.spawn({
             let job = Arc::clone(&self);
             async move {
-                job.begin_commit()?;
+                let _commit = Committing::begin(&job)?;
                 let staged = job.staged.lock().take();
-                let committed = match staged {
-                    Some(staged) => staged.commit(others, &context).await,
-                    None => internal_err!("the first rank has written no files"),
-                };
-                let told = match committed {
-                    Ok(()) => Committed::tell_all(&job.job).await,
-                    failed => failed,
-                };
-                job.end_commit();
-                told
+                let Some(staged) = staged else { return internal_err!("the first rank has written no files") };
+                staged.commit(others, &context).await?;
+                if let Err(error) = Committed::tell_all(&job.job).await {
+                    tracing::warn!(%error, "files are in place, and other ranks could not be told");
+                }
+                Ok(())
             }
         });
         commit.await.map_err(|error| exec_datafusion_err!("files were not put in place: {error}"))?
-    }
-
-    fn begin_commit(&self) -> Result<()> {
-        let mut commit = self.commit.lock();
-        if let Some(failure) = self.job.failure() {
-            return Err(of_exchange(&failure));
-        }
-        commit.runs = true;
-        Ok(())
-    }
-
-    fn end_commit(&self) {
-        let is_cancelled = {
-            let mut commit = self.commit.lock();
-            commit.runs = false;
-            commit.is_cancelled
-        };
-        if is_cancelled {
-            self.cancel();
-        }
     }
 
     /// Keeps this rank's files, if it has written any, until the first has put them in place.
@@ -263,10 +239,38 @@ impl RankJob {
                 commit.is_cancelled = true;
                 return;
             }
+            // Under the lock, so that no commit begins which other ranks do not know of.
+            self.job.fail("the query was cancelled");
         }
-        self.job.fail("the query was cancelled");
         self.drop_ready();
         self.drivers.lock().abort_all();
+    }
+}
+
+/// A commit that runs. When it ends, in whichever way, a cancellation that has waited for it takes effect.
+struct Committing<'j>(&'j RankJob);
+
+impl<'j> Committing<'j> {
+    fn begin(job: &'j RankJob) -> Result<Self> {
+        let mut commit = job.commit.lock();
+        if let Some(failure) = job.job.failure() {
+            return Err(of_exchange(&failure));
+        }
+        commit.runs = true;
+        Ok(Self(job))
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        let is_cancelled = {
+            let mut commit = self.0.commit.lock();
+            commit.runs = false;
+            commit.is_cancelled
+        };
+        if is_cancelled {
+            self.0.cancel();
+        }
     }
 }
 

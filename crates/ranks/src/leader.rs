@@ -14,7 +14,8 @@ use crate::message::{FIRST, Order};
 /// The first rank of a job, whose session runs queries on all ranks.
 ///
 /// Queries run on all ranks where they can, and on the first alone where nothing would be gained: over what only it has, such as tables in
-/// memory. What is done with rows, `COPY`, `INSERT` and `CREATE TABLE … AS`, is done there.
+/// memory. `COPY` to a folder and `INSERT` write on all ranks, `COPY` to one file and
+/// `CREATE TABLE … AS` on the first.
 #[derive(Debug)]
 pub struct Leader {
     endpoint: Arc<Endpoint>,

@@ -117,9 +117,9 @@ async fn run_part(job: &Arc<RankJob>, order: Order, session: &SessionState) -> R
     drop(rows);
     // Rows may still be on their way to the first rank, and operators below may not have begun.
     job.sent().await;
-    job.committed().await?;
     close_exchanges(&plan, job, &context)?;
     job.sent().await;
+    job.committed().await?;
     let exchanges = exchanged(job).into_iter().map(|(number, exchanged)| (number, exchanged.into())).collect();
     Report { exchanges }.send(job.job()).await
 }

@@ -96,7 +96,7 @@ impl RanksPlanner {
         lanes: usize,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let distributed = self.query(&plan, state, options, lanes).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the first rank runs a query alone, as its plan cannot be divided or sent");
+            tracing::warn!(%error, "a plan cannot be divided or sent: the first rank runs what it is made of");
             None
         });
         // What is not written by each rank is written where the user is.

@@ -40,11 +40,11 @@ pub enum TextKind {
         /// Whether a file begins with the names of the columns.
         has_header: bool,
     },
-    /// An object a line.
+    /// A JSON object a line.
     Json {
         /// How files are compressed.
         compression: CompressionTypeVariant,
-        /// On which level.
+        /// The level of the compression.
         compression_level: Option<u32>,
     },
 }

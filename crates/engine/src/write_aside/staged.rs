@@ -53,7 +53,7 @@ impl Staged {
     }
 
     /// Puts all files in place, or none: these, and those of other processes that have written for the same destination on the same
-    /// file system. They do so until this has returned.
+    /// file system. The other processes must keep theirs until this has returned.
     ///
     /// # Errors
     /// The destination has changed, or a file cannot be moved.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_datafusion_err};
 use datafusion::error::DataFusionError;
 use parking_lot::Mutex;
 
@@ -118,6 +118,14 @@ impl Staging {
         let directory = directory.ok_or_else(|| internal_datafusion_err!("Files are put in place once"))?;
         let mut files = std::mem::take(&mut state.files);
         drop(state);
+        if let Some(hidden) = others.iter().find(|file| !file.written.exists()) {
+            return exec_err!(
+                "{} cannot be written: '{}', which another process has written, is not there. All processes must write to the same file \
+                 system. What was there is unchanged",
+                self.destination,
+                hidden.written.display()
+            );
+        }
         files.extend(others);
         let placed = match &self.destination {
             Destination::File(_) => self.place_file(&files),
@@ -163,7 +171,7 @@ impl Staging {
         for file in files {
             let place = self.place.join(self.relative(&file.place)?);
             moves.make(parent(&place))?;
-            moves.move_new(&file.written, &place)?;
+            moves.rename(&file.written, &place, true)?;
         }
         Ok(())
     }
@@ -216,7 +224,7 @@ impl Staging {
         let old = replaced(directory, &self.place);
         moves.make(&old)?;
         for entry in entries {
-            moves.move_new(&entry.path(), &old.join(entry.file_name()))?;
+            moves.rename(&entry.path(), &old.join(entry.file_name()), false)?;
         }
         self.move_each(files, &mut moves)?;
         moves.keep();
@@ -304,7 +312,7 @@ struct Moves {
 #[derive(Debug)]
 enum Move {
     Made(PathBuf),
-    Renamed { from: PathBuf, to: PathBuf },
+    Renamed { from: PathBuf, to: PathBuf, is_new: bool },
 }
 
 impl Moves {
@@ -322,13 +330,13 @@ impl Moves {
         Ok(())
     }
 
-    /// Renames a file to an unused name.
-    fn move_new(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    /// Renames a file to an unused name. What is new there may be lost when the change is undone, and nothing else.
+    fn rename(&mut self, from: &Path, to: &Path, is_new: bool) -> io::Result<()> {
         if fs::symlink_metadata(to).is_ok() {
             return Err(io::Error::new(ErrorKind::AlreadyExists, format!("'{}' is there already", to.display())));
         }
         fs::rename(from, to)?;
-        self.done.push(Move::Renamed { from: from.to_path_buf(), to: to.to_path_buf() });
+        self.done.push(Move::Renamed { from: from.to_path_buf(), to: to.to_path_buf(), is_new });
         Ok(())
     }
 
@@ -343,7 +351,12 @@ impl Drop for Moves {
             // A change that cannot be undone is left as it is.
             _ = match step {
                 Move::Made(folder) => fs::remove_dir(folder),
-                Move::Renamed { from, to } => fs::rename(to, from),
+                Move::Renamed { from, to, is_new } => fs::rename(&to, from).or_else(|error| match is_new {
+                    // The process that has written it has gone, with its directory.
+                    true if to.is_dir() => fs::remove_dir_all(to),
+                    true => fs::remove_file(to),
+                    false => Err(error),
+                }),
             };
         }
     }
@@ -364,8 +377,8 @@ fn exchange(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
         }
     }
     let mut moves = Moves::default();
-    moves.move_new(old, aside)?;
-    moves.move_new(new, old)?;
+    moves.rename(old, aside, false)?;
+    moves.rename(new, old, true)?;
     moves.keep();
     remove_replaced(aside);
     Ok(())

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::common::config::{ParquetEncryptionOptions, TableParquetOptions};
 use datafusion::datasource::file_format::parquet::ParquetSink;
-use datafusion::datasource::sink::DataSinkExec;
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::physical_plan::ExecutionPlan;
 use overspill::travel::TextSink;
 use overspill::write_aside::{Destination, WriteAsideExec};
@@ -20,8 +21,7 @@ impl Ranks {
     pub fn distribute_write(mut self, write: &WriteAsideExec) -> Result<Option<Vec<Plan>>> {
         let Some(sink) = write.sink().downcast_ref::<DataSinkExec>() else { return Ok(None) };
         let is_one_file = matches!(write.destination(), Destination::File(_));
-        let travels = sink.sink().is::<ParquetSink>() || sink.sink().is::<TextSink>();
-        if is_one_file || sink.sort_order().is_some() || !travels {
+        if is_one_file || sink.sort_order().is_some() || !travels(sink.sink()) {
             return Ok(None);
         }
         let inputs = match self.node(sink.input(), false)? {
@@ -37,4 +37,13 @@ impl Ranks {
         plans[0] = Arc::new(RankCommitExec::new(Arc::clone(&plans[0]), sink.schema()));
         Ok(Some(plans))
     }
+}
+
+/// Whether a message holds all that a sink is. DataFusion's has neither the metadata of a Parquet file nor what it is encrypted with.
+fn travels(sink: &dyn DataSink) -> bool {
+    let parquet = sink.downcast_ref::<ParquetSink>().map(ParquetSink::parquet_options);
+    let travels = |options: &TableParquetOptions| {
+        options.key_value_metadata.is_empty() && options.crypto == ParquetEncryptionOptions::default()
+    };
+    parquet.is_some_and(travels) || sink.is::<TextSink>()
 }

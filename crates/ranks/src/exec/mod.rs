@@ -35,7 +35,7 @@ use crate::error::cause_in;
 pub struct Way {
     /// The number of the exchange in its query.
     pub number: u64,
-    /// Whether rows for other nodes go to the rank on the same rail first.
+    /// The way of rows to other nodes.
     pub levels: Levels,
     /// Whether columns are compressed between nodes.
     pub is_compressed: bool,

@@ -213,7 +213,7 @@ fn listed(staged: &Staged) -> Result<RecordBatch> {
 
 fn text(path: &Path) -> Result<String> {
     let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| exec_datafusion_err!("'{}' cannot be told to other ranks: it is no UTF-8", path.display()))
+    text.ok_or_else(|| exec_datafusion_err!("'{}' cannot be told to other ranks: it is not UTF-8", path.display()))
 }
 
 fn rows_of(files: &RecordBatch) -> Result<u64> {

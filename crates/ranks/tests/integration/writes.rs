@@ -72,8 +72,10 @@ fn plans_show_who_writes() {
         };
         let plan = explained(JOIN, "out/").await;
         assert!(plan.contains("RankCommitExec") && plan.contains("RankStageExec"), "{plan}");
-        // One file, and rows in an order, are of the first rank.
-        for (query, place) in [(JOIN, "out.parquet"), ("SELECT o_key FROM orders ORDER BY o_key", "out/")] {
+        // One file, rows in an order, and metadata, which do not travel, are of the first rank.
+        let sorted = "SELECT o_key FROM orders ORDER BY o_key";
+        let with_metadata = "out/' STORED AS PARQUET OPTIONS ('format.metadata::who' 'me') -- ";
+        for (query, place) in [(JOIN, "out.parquet"), (sorted, "out/"), (JOIN, with_metadata)] {
             let plan = explained(query, place).await;
             assert!(plan.contains("WriteAsideExec") && plan.contains("RankQueryExec"), "{plan}");
         }
