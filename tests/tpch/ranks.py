@@ -37,6 +37,21 @@ LONG = (
 )
 
 
+def statements(folder):
+    """A query that takes long enough to fail in, and a statement that writes into a folder."""
+    copy = f"COPY (SELECT * FROM lineitem JOIN orders ON l_orderkey = o_orderkey) TO '{folder}/out/' STORED AS PARQUET"
+    return [LONG, copy]
+
+
+def usual_seconds(arguments, ranks):
+    """Nearly the time that each of these takes if nothing fails."""
+    seconds = []
+    for number in range(2):
+        with tempfile.TemporaryDirectory(prefix="overspill-ranks-", dir=arguments.data) as folder:
+            seconds.append(0.9 * Job(arguments, ranks, [statements(folder)[number]]).rows()[1])
+    return seconds
+
+
 def parent_of(process):
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -163,30 +178,39 @@ def check(arguments, ranks, number, sql, theirs, data):
     return f"{seconds:6.1f} s twice  {ours} joins  {spilled(plan) / 1e6:6.1f} MB spilled by the first  {peak / 1e6:4.0f} MB resident"
 
 
-def kill_one(arguments, ranks, generator, usual):
-    """Kills a rank while a query runs; gives a line about it."""
-    job = Job(arguments, ranks, [LONG])
-    wait = generator.uniform(0.1, usual)
-    time.sleep(wait)
+def fail_at_random(arguments, ranks, generator, usual, lines, fail):
+    """Lets a run fail at a random moment of a query, or of a statement that writes all lines: these are there then, or none."""
+    number = generator.randrange(2)
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-", dir=arguments.data) as folder:
+        job = Job(arguments, ranks, [statements(folder)[number]])
+        wait = generator.uniform(0.1, usual[number])
+        time.sleep(wait)
+        what = fail(job)
+        status, seconds = job.failed(time.monotonic())
+        out = Path(folder) / "out"
+        if out.exists():
+            rows = Job(arguments, 1, [f"SELECT count(*) FROM '{out}/'"]).rows()[0].split()[-1]
+            if rows != lines:
+                raise Failure(f"{rows} of {lines} rows were put in place")
+    query = ["query", "copy"][number]
+    return f"{what} of {ranks} after {wait:4.2f} s of a {query}, all had ended {seconds:3.1f} s later, mpirun with {status}"
+
+
+def kill_one(job, generator):
+    """Kills a rank."""
     members = sorted(job.members())
     if not members:
-        raise Failure(f"after {wait:.2f} s no rank was there to be killed")
+        raise Failure("no rank was there to be killed")
     victim = generator.randrange(len(members))
     os.kill(members[victim], signal.SIGKILL)
-    killed = time.monotonic()
-    status, seconds = job.failed(killed)
-    return f"rank {victim} of {ranks} after {wait:4.2f} s, all had ended {seconds:3.1f} s later, mpirun with {status}"
+    return f"rank {victim}"
 
 
-def interrupt(arguments, ranks, generator, usual):
-    """Sends mpirun what Ctrl-C does, while a query runs."""
-    job = Job(arguments, ranks, [LONG])
-    wait = generator.uniform(0.1, usual)
-    time.sleep(wait)
+def interrupt(job):
+    """Sends mpirun what Ctrl-C does."""
     job.members()
     os.kill(job.process.pid, signal.SIGINT)
-    status, seconds = job.failed(time.monotonic())
-    return f"{ranks} ranks after {wait:4.2f} s, all had ended {seconds:3.1f} s later, mpirun with {status}"
+    return "mpirun"
 
 
 def damage(arguments, ranks, generator, tables):
@@ -293,11 +317,12 @@ def main():
             for number, sql in copies.items():
                 attempt(f"{ranks} files Q{number}", lambda: check(arguments, ranks, number, sql, answers[number], tables[ranks]))
             attempt(f"{ranks} ranks join", lambda: join(arguments, ranks, tables[ranks]))
-        usual = {ranks: 0.9 * Job(arguments, ranks, [LONG]).rows()[1] for ranks in numbers if arguments.kills}
+        usual = {ranks: usual_seconds(arguments, ranks) for ranks in numbers if arguments.kills}
+        lines = Job(arguments, 1, ["SELECT count(*) FROM lineitem"]).rows()[0].split()[-1]
         for _ in range(arguments.kills):
             ranks = generator.choice(numbers)
-            attempt("kill", lambda: kill_one(arguments, ranks, generator, usual[ranks]))
-            attempt("interrupt", lambda: interrupt(arguments, ranks, generator, usual[ranks]))
+            for name, fail in [("kill", lambda job: kill_one(job, generator)), ("interrupt", interrupt)]:
+                attempt(name, lambda: fail_at_random(arguments, ranks, generator, usual[ranks], lines, fail))
             attempt("damaged file", lambda: damage(arguments, ranks, generator, tables[ranks]))
             attempt("full disk", lambda: fill(arguments, ranks, generator))
     if failures:
