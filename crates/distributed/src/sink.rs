@@ -28,11 +28,9 @@ struct SinkMessage {
     compression_level: Option<u32>,
 }
 
-/// The bytes of a sink of text. `None` for other sinks, and for one that relies on an order of its rows.
+/// The bytes of a sink of text; `None` for other sinks. The order that it requires of its rows is not among them: its input has it.
 pub fn encode(sink: &DataSinkExec) -> Result<Option<Vec<u8>>> {
-    let Some(text) = sink.sink().downcast_ref::<TextSink>().filter(|_| sink.sort_order().is_none()) else {
-        return Ok(None);
-    };
+    let Some(text) = sink.sink().downcast_ref::<TextSink>() else { return Ok(None) };
     let mut message = SinkMessage { config: text.config().try_into()?, ..SinkMessage::default() };
     match text.kind() {
         TextKind::Csv { options, has_header } => {

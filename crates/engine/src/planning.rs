@@ -44,6 +44,13 @@ impl PlanningSession {
     }
 }
 
+/// Options with what rules see of a session, to apply rules to a plan that was made for another one.
+pub fn with_session(options: &ConfigOptions, state: &SessionState) -> ConfigOptions {
+    let mut options = options.clone();
+    options.extensions.insert(PlanningSession::of(state));
+    options
+}
+
 impl ConfigExtension for PlanningSession {
     const PREFIX: &'static str = "overspill_planning";
 }

@@ -10,6 +10,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionConfig;
+use overspill::travel::with_session;
 use overspill_distributed::settings::with_settings;
 use overspill_exchange::{Exchanged, Side};
 
@@ -26,8 +27,10 @@ pub fn within_rank(
     state: &SessionState,
     options: &ConfigOptions,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    // Among them is the memory limit.
+    let options = with_session(options, state);
     for rule in state.physical_optimizers().iter().filter(|rule| WITHIN_A_RANK.contains(&rule.name())) {
-        plan = rule.optimize(plan, options)?;
+        plan = rule.optimize(plan, &options)?;
     }
     Ok(plan)
 }

@@ -27,6 +27,7 @@ pub use crate::files::text::{TextKind, TextSink};
 use crate::float_extremes::FloatExtreme;
 pub use crate::grouping_sets::GroupingSetsInputExec;
 use crate::optimizer::Unprunable;
+pub use crate::planning::with_session;
 pub use file_kind::FileKind;
 pub use text_sink::text_sink;
 

@@ -233,13 +233,7 @@ impl Ranks {
 
     /// Merges the rows of each rank, and then those of all on the first.
     fn merge(&mut self, plan: &Plan, merge: &SortPreservingMergeExec, input: Part) -> Result<Part> {
-        let gathered = self.gather(input, |input| match input.output_partitioning().partition_count() {
-            1 => Arc::clone(input),
-            _ => {
-                let merged = SortPreservingMergeExec::new(merge.expr().clone(), Arc::clone(input));
-                Arc::new(merged.with_fetch(merge.fetch()))
-            }
-        });
+        let gathered = self.gather(input, |input| merged(merge, input));
         self.on_first(plan, vec![gathered])
     }
 
@@ -294,6 +288,15 @@ fn one_partition(input: &Plan, fetch: Option<usize>) -> Plan {
         return Arc::clone(input);
     }
     Arc::new(CoalescePartitionsExec::new(Arc::clone(input)).with_fetch(fetch))
+}
+
+/// A rank's part of a merge.
+fn merged(merge: &SortPreservingMergeExec, input: &Plan) -> Plan {
+    if input.output_partitioning().partition_count() == 1 {
+        return Arc::clone(input);
+    }
+    let merged = SortPreservingMergeExec::new(merge.expr().clone(), Arc::clone(input));
+    Arc::new(merged.with_fetch(merge.fetch()))
 }
 
 fn is_hash_repartition(plan: &Plan) -> bool {

@@ -7,10 +7,12 @@ use datafusion::common::config::{ParquetEncryptionOptions, TableParquetOptions};
 use datafusion::datasource::file_format::parquet::ParquetSink;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use overspill::travel::TextSink;
 use overspill::write_aside::{Destination, WriteAsideExec};
 
-use super::{Part, Plan, Ranks, one_partition, replaced};
+use super::{Part, Plan, Ranks, merged, one_partition, replaced};
 use crate::exec::{RankCommitExec, RankStageExec};
 
 impl Ranks {
@@ -21,15 +23,25 @@ impl Ranks {
     pub fn distribute_write(mut self, write: &WriteAsideExec) -> Result<Option<Vec<Plan>>> {
         let Some(sink) = write.sink().downcast_ref::<DataSinkExec>() else { return Ok(None) };
         let is_one_file = matches!(write.destination(), Destination::File(_));
-        if is_one_file || sink.sort_order().is_some() || !travels(sink.sink()) {
+        if is_one_file || !travels(sink.sink()) {
             return Ok(None);
         }
-        let inputs = match self.node(sink.input(), false)? {
+        // Rows may have the order of their files, which no one has asked for. Those of each rank keep it.
+        let merge = sink.input().downcast_ref::<SortPreservingMergeExec>();
+        let merge = merge.filter(|merge| merge.fetch().is_none() && !is_sorted_here(merge.input()));
+        if sink.sort_order().is_some() && merge.is_none() {
+            return Ok(None);
+        }
+        let inputs = match self.node(merge.map_or(sink.input(), SortPreservingMergeExec::input), false)? {
             Part { is_spread: true, plans, .. } | Part { gathers: Some(plans), .. } => plans,
             _ => return Ok(None),
         };
         let writing = inputs.iter().map(|input| {
-            let sink = replaced(write.sink(), vec![one_partition(input, None)])?;
+            let input = match merge {
+                Some(merge) => merged(merge, input),
+                None => one_partition(input, None),
+            };
+            let sink = replaced(write.sink(), vec![input])?;
             Ok(Arc::new(RankStageExec::new(sink, write.destination().clone())) as Plan)
         });
         let writing = Part { is_spread: true, plans: writing.collect::<Result<_>>()?, gathers: None };
@@ -37,6 +49,13 @@ impl Ranks {
         plans[0] = Arc::new(RankCommitExec::new(Arc::clone(&plans[0]), sink.schema()));
         Ok(Some(plans))
     }
+}
+
+/// Whether rows have their order by a sort of this plan, as `ORDER BY` makes one.
+fn is_sorted_here(plan: &Plan) -> bool {
+    let keeps_order = plan.maintains_input_order();
+    let inputs = plan.children().into_iter().zip(keeps_order);
+    plan.is::<SortExec>() || inputs.filter(|(_, keeps)| *keeps).any(|(input, _)| is_sorted_here(input))
 }
 
 /// Whether a message holds all that a sink is. DataFusion's has neither the metadata of a Parquet file nor what it is encrypted with.

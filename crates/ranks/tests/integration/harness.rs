@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::Result;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use overspill::{OverspillConfig, OverspillSessionExt};
@@ -20,9 +21,16 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
+/// Memory of a session, so that it has the rules for limited memory.
+const MEMORY: usize = 1 << 30;
+
 fn builder(lanes: usize) -> SessionStateBuilder {
     let config = SessionConfig::new().with_target_partitions(lanes).with_information_schema(true);
-    SessionStateBuilder::new_with_default_features().with_config(config).with_overspill(OverspillConfig::default())
+    let environment = RuntimeEnvBuilder::new().with_memory_limit(MEMORY, 1.0).build_arc().unwrap();
+    SessionStateBuilder::new_with_default_features()
+        .with_config(config)
+        .with_runtime_env(environment)
+        .with_overspill(OverspillConfig::default())
 }
 
 fn build(builder: SessionStateBuilder) -> SessionState {

@@ -10,7 +10,7 @@ use crate::harness::{Ranks, Shape, Tables, alone, rows, runtime};
 
 const SHAPE: Shape = Shape { ranks: 3, ranks_per_node: 2, lanes: 2 };
 
-const JOIN: &str = "SELECT o_key, l_number, l_text, o_price, l_price FROM orders LEFT JOIN lines ON o_key = l_key";
+const JOIN: &str = "SELECT o_key, l_number, l_text, o_price, l_quantity FROM orders LEFT JOIN lines ON o_key = l_key";
 
 /// All files below a folder, the hidden ones too.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -52,7 +52,7 @@ fn each_rank_writes_a_file() {
             }
             let table = format!("CREATE EXTERNAL TABLE {format} STORED AS {format} LOCATION '{}/'", folder.display());
             rows(&single, &table).await.unwrap();
-            let written = format!("SELECT o_key, l_number, l_text, o_price, l_price FROM {format}");
+            let written = format!("SELECT o_key, l_number, l_text, o_price, l_quantity FROM {format}");
             assert_eq!(rows(&single, &written).await.unwrap(), expected, "{format}");
         }
         ranks.end().await;
@@ -73,7 +73,7 @@ fn plans_show_who_writes() {
         let plan = explained(JOIN, "out/").await;
         assert!(plan.contains("RankCommitExec") && plan.contains("RankStageExec"), "{plan}");
         // One file, rows in an order, and metadata, which do not travel, are of the first rank.
-        let sorted = "SELECT o_key FROM orders ORDER BY o_key";
+        let sorted = "SELECT o_key, o_text FROM orders ORDER BY o_text";
         let with_metadata = "out/' STORED AS PARQUET OPTIONS ('format.metadata::who' 'me') -- ";
         for (query, place) in [(JOIN, "out.parquet"), (sorted, "out/"), (JOIN, with_metadata)] {
             let plan = explained(query, place).await;
@@ -147,17 +147,18 @@ fn a_failed_or_cancelled_statement_leaves_nothing() {
         assert_eq!(files(&folder), before);
         let (mut finished, mut stopped) = (0, 0);
         for step in 0..40 {
-            let statement = copy("SELECT l_number, l_key FROM lines JOIN orders ON l_key = o_key");
+            let statement = copy(JOIN);
             let query = rows(&ranks.context, &statement);
-            match tokio::time::timeout(Duration::from_millis(step * 3), query).await {
+            let outcome = tokio::time::timeout(Duration::from_millis(step * 3), query).await;
+            // All files are of one statement, whichever that was.
+            assert_eq!(files(&folder).len(), SHAPE.ranks, "after {step}: {outcome:?}, {:?}", files(&folder));
+            match outcome {
                 Ok(written) => {
                     written.unwrap();
                     finished += 1;
                 }
                 Err(_) => stopped += 1,
             }
-            // All files are of one statement, whichever that was.
-            assert_eq!(files(&folder).len(), SHAPE.ranks, "after {step}");
         }
         assert!(stopped > 0, "{finished} statements ended");
         // Ranks remove what they have written after they learn of the end.
