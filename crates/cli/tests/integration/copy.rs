@@ -134,3 +134,13 @@ fn a_copy_that_fails_leaves_what_was_there() {
     assert_eq!(names(shell.folder()), before);
     assert_eq!(shell.read("x.csv"), "before");
 }
+
+#[test]
+fn rows_are_written_in_the_order_of_a_column_that_is_not() {
+    let shell = Shell::new();
+    let table = "COPY (SELECT value AS a, 100 - value AS b FROM range(0, 100)) TO 't.parquet'";
+    let copy = "COPY (SELECT a FROM 't.parquet' ORDER BY b) TO 'x.csv'";
+    shell.succeed(&["-q", "-c", table, "-c", copy]);
+    let written = shell.read("x.csv");
+    assert!(written.lines().skip(1).map(|line| line.parse::<i32>().unwrap()).eq((0..100).rev()), "{written}");
+}

@@ -72,6 +72,11 @@ impl ExecutionPlan for WriteAsideExec {
         self.sink.properties()
     }
 
+    /// Like the sink. Without it DataFusion would not look for a sort below, and remove one by a column that is not written.
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
     }
