@@ -40,7 +40,7 @@ pub struct RankArgs {
 }
 
 impl RankArgs {
-    /// Whether the ranks are processes of an MPI job, of which this is one.
+    /// Whether this process is a rank of an MPI job. If not, the ranks are threads of it.
     pub(super) fn are_of_mpi(&self) -> bool {
         self.mpi_library.is_some() || (is_rank_of_mpi() && self.ranks.is_none())
     }
@@ -150,7 +150,7 @@ impl Cluster {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Threads { ranks_per_node, megabytes, .. } => {
-                let network = megabytes.map(|rate| format!(", each of which receives {rate} MB a second"));
+                let network = megabytes.map(|rate| format!("; each rank receives {rate} MB a second"));
                 format!("ranks are threads of this process, {ranks_per_node} a node{}", network.unwrap_or_default())
             }
             Self::Mpi { .. } => "ranks are processes of an MPI job".to_owned(),

@@ -91,7 +91,7 @@ fn keys_of_tpch_are_joined_plain_and_compressed() {
     assert!((compressed / 1793e3 - 1.0).abs() < 0.05, "{compressed}");
     let claim = "compressed of plain, one level: paper 1.77 x, the best of both on 1,024 GPUs, here ";
     assert!(run.out.contains(claim), "{}", run.out);
-    assert!(run.out.contains("each of which receives 500 MB a second"), "{}", run.out);
+    assert!(run.out.contains("each rank receives 500 MB a second"), "{}", run.out);
     assert!(!run.out.contains("--network makes one"), "{}", run.out);
     let ratio = run.out.split("columns between nodes became ").nth(1).and_then(|rest| rest.split(' ').next());
     assert!(ratio.unwrap().parse::<f64>().unwrap() > 2.0, "{}", run.out);

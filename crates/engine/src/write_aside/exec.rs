@@ -72,7 +72,7 @@ impl ExecutionPlan for WriteAsideExec {
         self.sink.properties()
     }
 
-    /// Like the sink. Without it DataFusion would not look for a sort below, and remove one by a column that is not written.
+    /// As the sink does. DataFusion looks for the sort of the query below nodes that keep an order, and removes a sort that it does not find.
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![true]
     }

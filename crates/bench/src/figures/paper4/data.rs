@@ -40,7 +40,7 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    /// The sides on a rank: the one of which a hash table is built, and the one that looks keys up.
+    /// The build side and the probe side of a rank.
     fn sides(self) -> [RankSide; 2] {
         let rows = |millions: f64| (millions * 1e6) as u64;
         match self {
