@@ -18,6 +18,12 @@ pub struct Network {
     /// The compression of what crosses nodes; `None` if its rates are not known, and then it is not predicted.
     #[serde(default)]
     pub codec: Option<Codec>,
+    /// Ranks that share the processors of a machine; `None` if they are those of a node. They differ where nodes are pretended.
+    #[serde(default)]
+    pub ranks_per_machine: Option<u32>,
+    /// Bytes of rows per second that a rank without a GPU partitions; `None` if it does so as joins partition.
+    #[serde(default)]
+    pub partition: Option<f64>,
 }
 
 /// A level of a network.

@@ -136,7 +136,7 @@ fn positive_figures(machine: &Machine) -> Vec<(&'static str, f64)> {
 }
 
 fn network_figures(network: &Network) -> Vec<(&'static str, f64)> {
-    let Network { ranks_per_node, within, across, codec } = network;
+    let Network { ranks_per_node, within, across, codec, ranks_per_machine, partition } = network;
     let of_across = |figure: fn(&Level) -> f64| across.as_ref().map_or(1.0, figure);
     let of_rails = |level: &Level| level.cross_rail_latency.unwrap_or(1.0);
     vec![
@@ -153,6 +153,8 @@ fn network_figures(network: &Network) -> Vec<(&'static str, f64)> {
         ("network.across.cross_rail_latency", across.as_ref().map_or(1.0, of_rails)),
         ("network.across.message", of_across(|level| level.message)),
         ("network.across.in_flight", of_across(|level| f64::from(level.in_flight))),
+        ("network.ranks_per_machine", ranks_per_machine.map_or(1.0, f64::from)),
+        ("network.partition", partition.unwrap_or(1.0)),
         ("network.codec.compress", codec.map_or(1.0, |codec| codec.compress)),
         ("network.codec.decompress", codec.map_or(1.0, |codec| codec.decompress)),
     ]

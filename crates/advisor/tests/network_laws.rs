@@ -39,6 +39,8 @@ fn draw_machine(random: &mut ChaCha8Rng) -> Machine {
         within: draw_level(random),
         across: Some(draw_level(random)),
         codec: Some(Codec { compress: draw(random, 1e8, 3e11), decompress: draw(random, 1e8, 6e11) }),
+        ranks_per_machine: None,
+        partition: random.random_bool(0.5).then(|| draw(random, 1e8, 1e11)),
     });
     machine
 }
@@ -231,7 +233,15 @@ fn messages_decide_between_the_levels() {
 fn ranks_may_be_processes() {
     let mut machine = Machine { gpu: None, ..Machine::named("a100-pcie4").unwrap() };
     let memory = Level::measured("shared memory", 5e9, 2e-6, 1e-6);
-    machine.network = Some(Network { ranks_per_node: 8, within: memory.clone(), across: None, codec: None });
+    let network = |ranks_per_node: u32, across: Option<Level>| Network {
+        ranks_per_node,
+        within: memory.clone(),
+        across,
+        codec: None,
+        ranks_per_machine: None,
+        partition: None,
+    };
+    machine.network = Some(network(8, None));
     let join = |ranks: u32, nodes: u32| {
         let side = RankSide::new(256_000_000 / u64::from(ranks), [8, 8]);
         RepartitionedJoin::new(side.clone(), side, ranks, nodes)
@@ -255,7 +265,7 @@ fn ranks_may_be_processes() {
     assert_eq!(refusal, "the network connects the ranks of one node, and the join would be on 2 nodes");
     // Two nodes on a slow network, with a codec that was measured, and without.
     let slow = Level::measured("Ethernet", 1e8, 5e-5, 5e-6);
-    machine.network = Some(Network { ranks_per_node: 2, within: memory, across: Some(slow), codec: None });
+    machine.network = Some(network(2, Some(slow)));
     let small = RepartitionedJoin { compression_ratio: Some(4.0), ..join(4, 2) };
     let plain = machine.advise_shuffle(&small).unwrap();
     assert!(!plain.choice.compressed && plain.compression_because.contains("was not measured"), "{plain:?}");

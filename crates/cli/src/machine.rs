@@ -10,7 +10,9 @@ use overspill::{DeviceKind, OverspillRuntime};
 use overspill_advisor::{Cpu, ProbeRows};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
-use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, QueryWork, measure_cpu};
+use overspill_machine::measure::{
+    CodecRates, CpuEffort, LevelRates, MeasuredMemory, Measurements, NetworkRates, Processor, QueryWork, measure_cpu,
+};
 use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{Cache, CacheKind, Gpu, Topology, TranslationCache, TransparentHugePages};
 use serde::Serialize;
@@ -18,11 +20,12 @@ use tokio::runtime::Handle;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::print_report;
+use crate::ranks::{MpiArgs, MpiProcess};
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     /// Measure the memories, what joining a row costs, the GPU's memories if there is one, and queries, alone and together: some
-    /// ten seconds each; kept for the next time
+    /// ten seconds each; kept for the next time. Where mpirun starts it: the network between the ranks, beside what is kept
     #[arg(long)]
     measure: bool,
 
@@ -33,6 +36,9 @@ pub struct MachineArgs {
     /// Map memory as joins on a GPU do, and end: some drivers do not survive it
     #[arg(long, hide = true)]
     check_mapping: bool,
+
+    #[command(flatten, next_help_heading = "MPI")]
+    mpi: MpiArgs,
 }
 
 /// The state that sessions share. A separate process finds out whether the GPU's driver maps pages of CPU memory.
@@ -50,19 +56,31 @@ pub fn run(arguments: &MachineArgs) -> Outcome<()> {
     }
     let topology = Topology::of_this_machine();
     let path = Measurements::path();
-    let measured = if arguments.measure {
-        let save = |measured: &Measurements| match &path {
-            Some(path) => measured.save(path, &topology).map_err(|error| Failure::file("write", path, &error)),
-            None => Ok(()),
-        };
+    let save = |measured: &Measurements| match &path {
+        Some(path) => measured.save(path, &topology).map_err(|error| Failure::file("write", path, &error)),
+        None => Ok(()),
+    };
+    let kept = || path.as_ref().and_then(|path| Measurements::load(path, &topology));
+    let mpi = if arguments.measure { MpiProcess::start(&arguments.mpi)? } else { None };
+    let measured = if let Some(mpi) = mpi {
+        let rates = mpi.measure()?;
+        if !mpi.finish()? {
+            return Ok(());
+        }
+        let mut measured = kept().unwrap_or_default();
+        measured.add_network(rates);
+        save(&measured)?;
+        Some(measured)
+    } else if arguments.measure {
         let mut measured = measure(&topology)?;
+        measured.networks = kept().unwrap_or_default().networks;
         // What queries take is compared with what the rates say.
         save(&measured)?;
         measured.query_work = Some(measure_query_work(&topology)?);
         save(&measured)?;
         Some(measured)
     } else {
-        path.and_then(|path| Measurements::load(&path, &topology))
+        kept()
     };
     let report = Report::new(&topology, measured.as_ref());
     print_report("the machine", &report, arguments.json)
@@ -227,7 +245,35 @@ fn describe_measurements(measured: &Measurements) -> Vec<String> {
         format!("GPU {gpu} writes {own:.0} M/s at random to its memory, {host:.0} M/s to the CPU's, launches in {launch:.1} us")
     });
     let queries = measured.query_work.iter().flat_map(describe_queries);
-    rates.chain(reach).chain(work).chain(transfers).chain(gpu_work).chain(queries).collect()
+    let networks = measured.networks.iter().flat_map(describe_network);
+    rates.chain(reach).chain(work).chain(transfers).chain(gpu_work).chain(queries).chain(networks).collect()
+}
+
+fn describe_network(rates: &NetworkRates) -> Vec<String> {
+    let NetworkRates { ranks, ranks_per_node, ranks_per_machine, within, across, partition, codec } = *rates;
+    let place = match across {
+        Some(_) => format!("nodes of {ranks_per_node}"),
+        None => "one node".to_owned(),
+    };
+    let codec = codec.map(|CodecRates { compress, decompress }| {
+        format!(", compresses {:.1} GB/s, decompresses {:.1} GB/s", compress / 1e9, decompress / 1e9)
+    });
+    let work = format!(
+        "{} on {place}, {ranks_per_machine} a machine: each partitions {:.1} GB/s{}",
+        count(ranks as usize, "rank"),
+        partition / 1e9,
+        codec.unwrap_or_default()
+    );
+    let level = |name: &str, level: LevelRates| {
+        let LevelRates { bytes_per_second, latency, message } = level;
+        let (rate, [latency, message]) = (bytes_per_second / 1e9, [latency, message].map(|seconds| seconds * 1e6));
+        format!(
+            "{ranks} ranks {name}: each sends {rate:.2} GB/s, a message arrives after {latency:.1} us, many take {message:.1} us each"
+        )
+    };
+    let within = within.map(|rates| level("within nodes", rates));
+    let across = across.map(|rates| level("across nodes", rates));
+    [Some(work), within, across].into_iter().flatten().collect()
 }
 
 fn describe_queries(work: &QueryWork) -> Vec<String> {
@@ -403,6 +449,15 @@ Measured    nothing yet: overspill machine --measure
                     both: 3,
                 }),
             }),
+            networks: vec![NetworkRates {
+                ranks: 4,
+                ranks_per_node: 2,
+                ranks_per_machine: 4,
+                within: Some(LevelRates { bytes_per_second: 2.5e9, latency: 15e-6, message: 3.25e-6 }),
+                across: None,
+                partition: 1.1e9,
+                codec: None,
+            }],
         };
         let expected = "\
 Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/s, copies 6.0 GB/s, 186 M random reads/s, 81 ns a read
@@ -413,6 +468,8 @@ Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/
             a row costs a thread: build 41.0 ns, filter 3.2 ns
             several queries at once do 1.20 times as much as one
             on the GPU each further join costs 1.0 % of its speed, each aggregate 20.0 %; as fast as on the CPU are 8 joins, 1 aggregate, 3 of both
+            4 ranks on one node, 4 a machine: each partitions 1.1 GB/s
+            4 ranks within nodes: each sends 2.50 GB/s, a message arrives after 15.0 us, many take 3.2 us each
 Joins       a probe row takes 5.4 ns of all processors at random, 9.5 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();

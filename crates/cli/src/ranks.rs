@@ -8,6 +8,8 @@ use std::sync::Arc;
 use clap::Args;
 use overspill::OverspillRuntime;
 use overspill_exchange::transport::{MpiRank, is_rank_of_mpi};
+use overspill_exchange::{Member, NetworkEffort, measure_network};
+use overspill_machine::measure::NetworkRates;
 use overspill_ranks::{Leader, refuse, serve};
 use overspill_session::{Error, Limits, Session};
 use tokio::runtime::Builder;
@@ -60,6 +62,21 @@ impl MpiProcess {
     pub fn share(&self, machine: Limits) -> Limits {
         let ranks = self.mpi.sharing_memory();
         Limits { memory: machine.memory / ranks, threads: (machine.threads / ranks).max(1), ..machine }
+    }
+
+    /// Measures what ranks reach between each other. All of them have the rates.
+    pub fn measure(&self) -> Outcome<NetworkRates> {
+        let mut member = Member::new(Arc::clone(self.mpi.endpoint()));
+        let measured = measure_network(&mut member, self.mpi.sharing_memory(), NetworkEffort::default());
+        measured.map_err(|error| Failure::message(format!("the network could not be measured: {error}")))
+    }
+
+    /// Ends MPI. Returns whether this is the rank that speaks for all.
+    pub fn finish(self) -> Outcome<bool> {
+        let is_first = self.leader.is_some();
+        drop(self.leader);
+        self.mpi.end().map_err(|error| Failure::message(error.to_string()))?;
+        Ok(is_first)
     }
 
     /// Serves the first rank until it ends, with these settings of the machine.

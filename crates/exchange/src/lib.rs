@@ -45,6 +45,7 @@
 //!            └▶ all_to_all ─▶ transport ─▶ topology
 //!   rows ───────────┘              │
 //!   gather ────────────────────────┘
+//!   measure ─▶ rows, partition, member ─▶ gather
 //! ```
 
 #![deny(missing_docs)]
@@ -54,6 +55,8 @@ mod all_to_all;
 mod error;
 mod gather;
 mod heavy_keys;
+mod measure;
+mod member;
 mod partition;
 mod rank;
 mod rows;
@@ -65,6 +68,8 @@ pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, Work};
 pub use error::{Error, Result};
 pub use gather::all_gather;
 pub use heavy_keys::{HeavyKeys, Side};
+pub use measure::{NetworkEffort, measure_network};
+pub use member::Member;
 pub use overspill_advisor::Levels;
 pub use rank::Rank;
 pub use rows::RowsSpec;

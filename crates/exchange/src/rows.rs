@@ -59,7 +59,7 @@ impl RowsSpec {
         job: &Job,
         input: impl Stream<Item = Result<RecordBatch, E>> + Send + 'static,
     ) -> Shuffle {
-        self.with_everyone(job, |job, outgoing| send_all(job, outgoing, input, self.round_bytes).boxed())
+        self.with(job, everyone(job), |job, outgoing| send_all(job, outgoing, input, self.round_bytes).boxed())
     }
 
     /// Sends each rank rows of its own, and receives those of all: a shuffle of rows that are partitioned already. The input has a batch for each
@@ -69,12 +69,26 @@ impl RowsSpec {
         job: &Job,
         input: impl Stream<Item = Result<Vec<RecordBatch>, E>> + Send + 'static,
     ) -> Shuffle {
-        self.with_everyone(job, |job, outgoing| send_rounds(job, outgoing, input).boxed())
+        self.among(job, everyone(job), input)
     }
 
-    fn with_everyone(&self, job: &Job, send: impl FnOnce(Job, Outgoing) -> BoxFuture<'static, Result<()>>) -> Shuffle {
-        let everyone: Vec<Rank> = (0..job.endpoint().topology().ranks()).collect();
-        let (outgoing, incoming) = self.exchange(everyone.clone(), everyone).open(job);
+    /// Sends each of these ranks rows of its own, and receives those of all of them. Each of them names this one, too, if it is not itself.
+    pub(crate) fn among<E: Display + Send + 'static>(
+        &self,
+        job: &Job,
+        ranks: Vec<Rank>,
+        input: impl Stream<Item = Result<Vec<RecordBatch>, E>> + Send + 'static,
+    ) -> Shuffle {
+        self.with(job, ranks, |job, outgoing| send_rounds(job, outgoing, input).boxed())
+    }
+
+    fn with(
+        &self,
+        job: &Job,
+        ranks: Vec<Rank>,
+        send: impl FnOnce(Job, Outgoing) -> BoxFuture<'static, Result<()>>,
+    ) -> Shuffle {
+        let (outgoing, incoming) = self.exchange(ranks.clone(), ranks).open(job);
         let metrics = vec![incoming.metrics().clone()];
         let receiving = job.clone();
         let output = incoming.into_stream().map_err(move |error| failure(&receiving, error)).boxed();
@@ -92,6 +106,10 @@ impl RowsSpec {
             is_compressed: self.is_compressed,
         }
     }
+}
+
+fn everyone(job: &Job) -> Vec<Rank> {
+    (0..job.endpoint().topology().ranks()).collect()
 }
 
 async fn send_all<E: Display>(

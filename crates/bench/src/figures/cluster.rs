@@ -130,6 +130,11 @@ impl Cluster {
         }
     }
 
+    /// Whether each rank is a process.
+    pub(super) fn are_processes(&self) -> bool {
+        matches!(self, Self::Mpi { .. })
+    }
+
     /// The ranks of this machine that run at once.
     pub(super) fn here(&self) -> usize {
         match self {

@@ -72,7 +72,7 @@ pub struct AdviseArgs {
 pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
     let machine = match &arguments.machine {
         Some(name) => named(name)?,
-        None => measured()?,
+        None => measured(arguments.shuffle.ranks())?,
     };
     if shuffle::run(arguments, &machine)? {
         return Ok(());
@@ -109,10 +109,18 @@ fn named(name: &str) -> Outcome<Machine> {
     Machine::from_json(&text).map_err(|error| Failure::message(format!("{name}: {error}")))
 }
 
-fn measured() -> Outcome<Machine> {
+/// This machine, by what was measured, with the network of a number of ranks.
+fn measured(ranks: Option<u32>) -> Outcome<Machine> {
     let topology = Topology::of_this_machine();
     let measured = Measurements::path().and_then(|path| Measurements::load(&path, &topology));
-    measured.and_then(|measured| Machine::measured(&topology, &measured)).ok_or_else(|| {
+    let machine = measured.and_then(|measured| {
+        let machine = Machine::measured(&topology, &measured)?;
+        Some(match ranks {
+            Some(ranks) => machine.with_measured_network(&measured, ranks),
+            None => machine,
+        })
+    });
+    machine.ok_or_else(|| {
         let names: Vec<_> = Machine::names().collect();
         let names = names.join(", ");
         Failure::message(format!(

@@ -46,6 +46,13 @@ pub struct ShuffleArgs {
     compression_ratio: Option<f64>,
 }
 
+impl ShuffleArgs {
+    /// The number of ranks of the cluster; `None` if the advice is for one machine.
+    pub(super) fn ranks(&self) -> Option<u32> {
+        self.gpus
+    }
+}
+
 /// Prints the advice if it is asked for a cluster, and says whether it is.
 pub(super) fn run(arguments: &AdviseArgs, machine: &Machine) -> Outcome<bool> {
     let Some(gpus) = arguments.shuffle.gpus else { return Ok(false) };
@@ -74,7 +81,8 @@ fn no_network(machine: &Machine) -> Failure {
     let has_one = |name: &&str| Machine::named(name).is_ok_and(|machine| machine.network.is_some());
     let names: Vec<_> = Machine::names().filter(has_one).collect();
     Failure::message(format!(
-        "the figures of {} are those of one machine, without a network to other GPUs; name one that has it with --machine ({})",
+        "the figures of {} are those of one machine, without a network to other ranks; name one that has it with --machine ({}), or measure \
+         the network of this one: mpirun -n RANKS overspill machine --measure",
         machine.name,
         names.join(", ")
     ))

@@ -79,7 +79,7 @@ fn a_cluster_that_cannot_be_is_explained() {
     let error = fail("--machine ac922 --gpus 16 --build 1G --probe 1G");
     assert!(
         error.contains(
-            "the figures of ac922 are those of one machine, without a network to other GPUs; name one that has it with \
+            "the figures of ac922 are those of one machine, without a network to other ranks; name one that has it with \
              --machine (dgx-superpod)"
         ),
         "{error}"

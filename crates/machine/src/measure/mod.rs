@@ -5,6 +5,7 @@
 
 mod chain;
 mod cpu;
+mod network;
 mod store;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use chain::{Chain, LatencyCurve, LatencyPoint};
 pub use cpu::{CpuEffort, MemoryBounds, measure_bounds, measure_cpu};
+pub use network::{CodecRates, LevelRates, NetworkRates};
 
 use crate::memory::{PageSize, Placement};
 use crate::transfer::TransferRates;
@@ -157,9 +159,19 @@ pub struct Measurements {
     /// What queries cost; `None` until it is measured.
     #[serde(default)]
     pub query_work: Option<QueryWork>,
+    /// Rates of ranks that exchange rows, the latest measurement last; one for each number of ranks, on each number of nodes.
+    #[serde(default)]
+    pub networks: Vec<NetworkRates>,
 }
 
 impl Measurements {
+    /// Adds the rates of ranks, in place of older ones of as many ranks on as many nodes.
+    pub fn add_network(&mut self, rates: NetworkRates) {
+        let size = |rates: &NetworkRates| (rates.ranks, rates.ranks_per_node);
+        self.networks.retain(|older| size(older) != size(&rates));
+        self.networks.push(rates);
+    }
+
     /// Returns the largest range in bytes for which the latency on small pages is at most a quarter above that on huge pages.
     /// Beyond it, small pages cost translations that huge pages do not.
     pub fn small_page_reach(&self, processor: Processor) -> Option<u64> {

@@ -75,6 +75,7 @@ fn measurements_are_kept_for_their_machine() {
         row_work: Some(RowWork { partition: 4e-9, lookup: 5.5e-9 }),
         gpu_work: vec![GpuWork { ordinal: 0, random_writes: 9e9, random_host_writes: 1e8, launch: 4e-6 }],
         query_work: Some(QueryWork { operators: [("sort".to_owned(), 30.4)].into(), overlap: 1.3, gpu: None }),
+        networks: vec![network(4, 2)],
     };
     measured.save(&path, &topology).unwrap();
     assert_eq!(Measurements::load(&path, &topology).as_ref(), Some(&measured));
@@ -89,6 +90,31 @@ fn measurements_are_kept_for_their_machine() {
     measured.save(&path, &topology).unwrap();
     assert_eq!(Measurements::load(&path, &topology), Some(measured));
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "a temporary file was left");
+}
+
+fn network(ranks: u32, ranks_per_node: u32) -> NetworkRates {
+    let level = LevelRates { bytes_per_second: 2.5e9, latency: 1.5e-5, message: 3e-6 };
+    NetworkRates {
+        ranks,
+        ranks_per_node,
+        ranks_per_machine: ranks,
+        within: Some(level),
+        across: (ranks > ranks_per_node).then_some(level),
+        partition: 1e9,
+        codec: (ranks > ranks_per_node).then_some(CodecRates { compress: 2e9, decompress: 4e9 }),
+    }
+}
+
+#[test]
+fn a_network_is_measured_anew() {
+    let mut measured = Measurements::default();
+    for rates in [network(4, 4), network(4, 2), NetworkRates { partition: 2e9, ..network(4, 4) }, network(8, 2)] {
+        measured.add_network(rates);
+    }
+    let of = |rates: &NetworkRates| (rates.ranks, rates.ranks_per_node, rates.partition);
+    assert!(measured.networks.iter().map(of).eq([(4, 2, 1e9), (4, 4, 2e9), (8, 2, 1e9)]));
+    let [two, four, eight] = &measured.networks[..] else { unreachable!("they were three") };
+    assert!(two.is_like(eight) && !two.is_like(four) && four.is_like(&network(2, 2)));
 }
 
 #[test]

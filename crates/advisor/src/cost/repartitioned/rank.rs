@@ -36,8 +36,8 @@ const PARTITION_LAUNCHES: f64 = 3.0;
 pub(crate) enum Rank<'a> {
     /// A GPU of its own.
     Gpu(&'a Gpu),
-    /// A share of a machine's processors and their memory, and the number of threads.
-    Cpu(Cpu, usize),
+    /// A share of a machine's processors and their memory, the number of threads, and bytes that it partitions in a second.
+    Cpu(Cpu, usize, Option<f64>),
 }
 
 impl<'a> Rank<'a> {
@@ -47,10 +47,12 @@ impl<'a> Rank<'a> {
         match &machine.gpu {
             Some(gpu) => Self::Gpu(gpu),
             None => {
-                let ranks = f64::from(join.ranks_on_node().max(1));
+                let network = machine.network.as_ref();
+                let of_machine = network.and_then(|network| network.ranks_per_machine);
+                let ranks = f64::from(of_machine.unwrap_or(join.ranks_on_node()).max(1));
                 let cpu = share(&machine.cpu.with_data(join.rank_bytes() * ranks), ranks);
                 let threads = cpu.threads;
-                Self::Cpu(cpu, threads)
+                Self::Cpu(cpu, threads, network.and_then(|network| network.partition))
             }
         }
     }
@@ -64,7 +66,8 @@ impl<'a> Rank<'a> {
                 let launches = sides.len() as f64 * PARTITION_LAUNCHES * launch(gpu)?;
                 Ok((Bound::GpuWork, seconds + launches))
             }
-            Self::Cpu(cpu, threads) => {
+            Self::Cpu(_, _, Some(rate)) => Ok((Bound::CpuWork, join.rank_bytes() / rate)),
+            Self::Cpu(cpu, threads, None) => {
                 let processors = Processors::new(cpu, *threads);
                 let efficiency = processors.efficiency(f64::from(partitions).log2());
                 let parts = sides.map(|side| longest_part(&processors.partition_side(&by_rows(side), efficiency)));
@@ -78,7 +81,7 @@ impl<'a> Rank<'a> {
     pub(crate) fn join(&self, join: &RepartitionedJoin) -> Result<[ShufflePhase; 2], Refusal> {
         let [joined, written] = match self {
             Self::Gpu(gpu) => gpu_join(gpu, join)?,
-            Self::Cpu(cpu, threads) => cpu_join(&Processors::new(cpu, *threads), cpu, join),
+            Self::Cpu(cpu, threads, _) => cpu_join(&Processors::new(cpu, *threads), cpu, join),
         };
         let result = join.matches() * join.result_row();
         Ok([("local join", joined, join.rank_bytes()), ("materialize", written, result)]
@@ -98,11 +101,13 @@ impl<'a> Rank<'a> {
                 needed,
                 limit: gpu.memory_bytes as f64,
             }),
-            Self::Cpu(Cpu { memory_bytes: Some(limit), .. }, _) if needed > *limit as f64 => Err(Refusal::CpuMemory {
-                what: "both sides before and after the shuffle, with a hash table and the result, would",
-                needed,
-                limit: *limit as f64,
-            }),
+            Self::Cpu(Cpu { memory_bytes: Some(limit), .. }, _, _) if needed > *limit as f64 => {
+                Err(Refusal::CpuMemory {
+                    what: "both sides before and after the shuffle, with a hash table and the result, would",
+                    needed,
+                    limit: *limit as f64,
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -49,9 +49,9 @@ impl Workload {
         }
     }
 
-    /// The join as the advisor knows it, on GPUs that fill nodes.
-    pub(super) fn join(self, gpus: u32, nodes: u32) -> RepartitionedJoin {
-        let [build, probe] = self.sides();
+    /// The join as the advisor knows it, of a part of the rows, on ranks that fill nodes.
+    pub(super) fn join(self, scale: f64, gpus: u32, nodes: u32) -> RepartitionedJoin {
+        let [build, probe] = self.sides().map(|side| RankSide { rows: scaled(side.rows, scale), ..side });
         let join = RepartitionedJoin::new(build, probe, gpus, nodes);
         match self {
             Self::Random(_) => RepartitionedJoin { match_share: MATCH_SHARE, ..join },

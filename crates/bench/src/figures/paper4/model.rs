@@ -1,9 +1,13 @@
-//! The advisor's predictions for the paper's cluster.
+//! The advisor's predictions for the paper's cluster, and for the ranks at hand.
 
 use datafusion::common::{Result, exec_datafusion_err};
 use overspill_advisor::{Levels, Machine, Shuffle, ShuffleAdvice, ShufflePrediction};
+use overspill_machine::measure::Measurements;
 
 use super::data::Workload;
+use super::rates::Point;
+use crate::figures::bench::Bench;
+use crate::figures::cluster::Cluster;
 use crate::report::failed;
 
 /// The profile of the paper's cluster.
@@ -36,7 +40,28 @@ impl Model {
         let network =
             self.0.network.as_ref().ok_or_else(|| exec_datafusion_err!("The profile {MACHINE} has no network."))?;
         let nodes = network.nodes(gpus).map_err(failed)?;
-        self.0.advise_shuffle(&workload.join(gpus, nodes)).map_err(failed)
+        self.0.advise_shuffle(&workload.join(1.0, gpus, nodes)).map_err(failed)
+    }
+
+    /// The prediction of a way for the ranks at hand, by what was measured of this machine and of its ranks; `None` if one of them was not,
+    /// or the ranks are no processes, or they do not fill their nodes.
+    pub(super) fn here(
+        bench: &Bench,
+        cluster: &Cluster,
+        point: &Point,
+        scale: f64,
+        way: Shuffle,
+    ) -> Option<ShufflePrediction> {
+        let ranks = u32::try_from(point.ranks).ok().filter(|_| cluster.are_processes())?;
+        let topology = &bench.machine.topology;
+        let measured = Measurements::load(&Measurements::path()?, topology)?;
+        let machine = Machine::measured(topology, &measured)?.with_measured_network(&measured, ranks);
+        // The joins of figures are the processors', whatever GPU there is.
+        let machine = Machine { gpu: None, ..machine };
+        let nodes = machine.network.as_ref()?.nodes(ranks).ok()?;
+        let is_like_here = nodes as usize == cluster.nodes(point.ranks);
+        let advice = machine.advise_shuffle(&point.workload.join(scale, ranks, nodes)).ok().filter(|_| is_like_here)?;
+        Some(advice.of(way).clone()).filter(|prediction| prediction.refusal.is_none())
     }
 
     /// The most million random keys a table and GPU for which two levels are faster on this many GPUs.

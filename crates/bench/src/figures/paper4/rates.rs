@@ -38,10 +38,10 @@ const GPUS_OF_SIZES: u32 = 512;
 
 /// What a figure measures at one x.
 #[derive(Debug, Clone, Copy)]
-struct Point {
+pub(super) struct Point {
     x: f64,
-    ranks: usize,
-    workload: Workload,
+    pub(super) ranks: usize,
+    pub(super) workload: Workload,
 }
 
 /// The runs of a way at each point that it was measured at.
@@ -147,6 +147,7 @@ pub(super) fn figure(paper: Paper4, bench: &Bench, cluster: &Cluster) -> Result<
         middle.add(SeriesSource::Measured, &name, rates(median));
     }
     predict(paper, &points, &mut least)?;
+    predict_here(paper, bench, cluster, scale, &lines, &mut least);
     for (name, rate) in paper.stated() {
         least.add(SeriesSource::Paper, name, vec![(f64::from(GPUS[GPUS.len() - 1]), rate)]);
     }
@@ -208,6 +209,24 @@ fn predict(paper: Paper4, points: &[Point], figure: &mut Figure) -> Result<()> {
         figure.add(SeriesSource::Predicted, format!("{way}, {MACHINE}"), rates.collect());
     }
     Ok(())
+}
+
+/// Adds the advisor's lines of the ranks at hand, if they were measured, and how far they are from what was measured.
+fn predict_here(paper: Paper4, bench: &Bench, cluster: &Cluster, scale: f64, lines: &[Line], figure: &mut Figure) {
+    for (way, line) in zip(paper.ways(), lines).filter(|(way, _)| !way.compressed) {
+        let predicted: Vec<_> = line
+            .iter()
+            .filter_map(|(point, runs)| {
+                Some((point.x, Model::here(bench, cluster, point, scale, *way)?, fastest(runs)))
+            })
+            .collect();
+        let far = predicted.iter().map(|(_, prediction, seconds)| (prediction.seconds / seconds).ln().abs().exp());
+        if let Some(far) = far.reduce(f64::max) {
+            figure.notes.push(format!("{way}: the model of the ranks here is off by a factor of {far:.2} at most"));
+        }
+        let rates = predicted.into_iter().map(|(x, prediction, _)| (x, prediction.tuples_per_second / 1e6));
+        figure.add(SeriesSource::Predicted, format!("{way}, the ranks here"), rates.collect());
+    }
 }
 
 /// Says what the numbers of a figure are about.

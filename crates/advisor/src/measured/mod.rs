@@ -1,5 +1,7 @@
 //! Builds the model of this machine from measurements.
 
+mod network;
+
 use overspill_machine::measure::{GpuWork, MeasuredMemory, Measurements, MemoryRates, Processor};
 use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{self, Topology};
