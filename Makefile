@@ -23,7 +23,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels every-kernel-thread every-kernel-address test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -38,7 +38,7 @@ help:
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make test-cluster      TPC-H on a cluster, and 20 lost executors; make test has a short form"
-	@echo "make test-faults       joins whose n-th call, read or poll fails, all of them; make test runs a third at a time"
+	@echo "make test-faults       joins whose n-th call, read or poll fails, all of them; make test runs a sixth at a time"
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
@@ -63,8 +63,10 @@ data: build
 
 test: test-rust test-tpch test-gpu-session
 
+# Short forms: `make fuzz` has more queries, `make test-faults` all that can fail, `make check-kernels` more schedules of kernels.
 test-rust: $(VENV)/complete
-	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-1000} $(CARGO_TEST)
+	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-400} \
+		OVERSPILL_TEST_SCHEDULES=$${OVERSPILL_TEST_SCHEDULES:-3} $(CARGO_TEST)
 	$(CARGO) test $(LOOM)
 
 test-tpch: build $(VENV)/complete
@@ -88,7 +90,7 @@ bench-shuffle: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/shuffle.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
 
-# The session that checks and measures a GPU, on the emulated device.
+# The session that checks and measures a GPU, on the emulated device: a third of its phases, or all with OVERSPILL_TEST_PART=all.
 test-gpu-session:
 	$(CARGO) build --workspace --locked
 	@mkdir -p "$(TARGET_DIR)/gpu-session"
@@ -115,9 +117,12 @@ check-sql: $(VENV)/complete
 
 # Every kernel under sanitizers in several schedules, and whether their fatbin is that of their sources.
 check-kernels:
-	scripts/test-kernels thread --every-kernel
-	scripts/test-kernels address --every-kernel
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target every-kernel-thread every-kernel-address
 	scripts/build-kernels --check
+
+# A sanitizer runs one test at a time, so two of them share the processors.
+every-kernel-thread every-kernel-address: every-kernel-%:
+	scripts/test-kernels $* --every-kernel
 
 # All tests under sanitizers, and every planted bug: leave it running.
 test-kernels:
@@ -136,7 +141,6 @@ mpi:
 		mkdir -p "$(TARGET_DIR)/$$profile" && cp "$(TARGET_DIR)/liboverspill_mpi.so" "$(TARGET_DIR)/$$profile/"; \
 	done
 
-# Shuffles among 1, 2, 3 and 8 processes. It takes mpirun.
 # Ranks that mpirun starts: their messages, and queries. test-mpi-long has more ranks and a scale factor of 1.
 test-mpi: mpi $(VENV)/complete
 	OVERSPILL_MPI_LIBRARY="$(abspath $(TARGET_DIR))/liboverspill_mpi.so" $(CARGO_TEST) --test mpi -- --nocapture

@@ -34,7 +34,7 @@ fn the_machine_is_told_as_text_and_as_json() {
 }
 
 #[test]
-fn what_was_measured_is_shown_again() {
+fn what_was_measured_is_shown_again_and_advised() {
     let shell = Shell::new();
     let before = shell.run(&["machine"]);
     assert!(before.out.contains("overspill machine --measure"), "{}", before.out);
@@ -49,6 +49,18 @@ fn what_was_measured_is_shown_again() {
         json["measured"]["rates"].as_array().unwrap().len(),
         measured["measured"]["rates"].as_array().unwrap().len()
     );
+    // It is the machine that is advised without a name.
+    let run = shell.run(&["advise", "--build", "1M", "--probe", "16M", "--json"]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    let advice: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(advice["machine"], "this machine");
+    for name in ["no_partition", "radix", "hybrid"] {
+        let rate = strategy(&advice, name)["tuples_per_second"].as_f64().unwrap();
+        assert!((1e5..1e12).contains(&rate), "{name}: {rate}");
+    }
+    // A GPU is used, or it is said why not.
+    let triton = strategy(&advice, "triton");
+    assert_eq!(triton["seconds"].is_null(), triton["refusal"].is_string(), "{triton}");
 }
 
 /// What is said of a strategy in the JSON of `overspill advise`.
@@ -134,24 +146,6 @@ fn advice_that_cannot_be_given_is_explained() {
     }
     let help = shell.run(&["advise", "--help"]).out;
     assert!(help.contains("10^6") && help.contains("ac922") && help.contains("linear_probing"), "{help}");
-}
-
-#[test]
-fn this_machine_is_advised_once_it_is_measured() {
-    let shell = Shell::new();
-    let measured = shell.run(&["machine", "--measure"]);
-    assert_eq!(measured.status, 0, "{}", measured.err);
-    let run = shell.run(&["advise", "--build", "1M", "--probe", "16M", "--json"]);
-    assert_eq!(run.status, 0, "{}", run.err);
-    let advice: serde_json::Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(advice["machine"], "this machine");
-    for name in ["no_partition", "radix", "hybrid"] {
-        let rate = strategy(&advice, name)["tuples_per_second"].as_f64().unwrap();
-        assert!((1e5..1e12).contains(&rate), "{name}: {rate}");
-    }
-    // A GPU is used, or it is said why not.
-    let triton = strategy(&advice, "triton");
-    assert_eq!(triton["seconds"].is_null(), triton["refusal"].is_string(), "{triton}");
 }
 
 #[test]

@@ -271,9 +271,9 @@ const LONG: &str = "SELECT sum(a.l_quantity + c.l_quantity) FROM 'data/lineitem.
 fn a_killed_executor_does_not_change_the_answer() {
     let mut cluster = Cluster::start("0.1");
     let expected = cluster.rows_here(LONG);
-    for round in 0..4 {
+    for round in 0..2 {
         let child = cluster.spawn(LONG);
-        std::thread::sleep(Duration::from_millis(400 + 700 * round));
+        std::thread::sleep(Duration::from_millis(400 + 1400 * round));
         cluster.kill(round as usize % 3);
         let start = Instant::now();
         let run = Run::from(child.wait_with_output().unwrap());

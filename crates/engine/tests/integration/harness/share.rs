@@ -1,10 +1,10 @@
-//! Suites in which the n-th call fails, for every n of many joins, run a third of their joins at a time, another one in each run.
+//! Suites in which the n-th call fails, for every n of many joins, run a sixth of their joins at a time, another one in each run.
 //! `make test-faults` runs them all.
 
 use std::time::SystemTime;
 
 /// The parts into which cases are dealt. A run tries one part.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 /// The cases that this run tries: all with `OVERSPILL_TEST_PART=all`, the part of a number from 0 with that number, and without
 /// it the part of the present second.
