@@ -2,13 +2,14 @@
 
 It checks the rows and their order, that every equi-join ran on HybridJoinExec, that each rank stayed within its limit plus 200 MB,
 and that nothing is left in the temporary directory. All ranks copy the tables, a file a rank, and the queries run over these files, too;
-`overspill join` counts and writes. Then something fails at random moments while a query runs: a rank is killed, mpirun is interrupted, a
+`overspill join` counts and writes, and the network between ranks is measured. Then something fails at random moments while a query runs: a rank is killed, mpirun is interrupted, a
 file is damaged, a rank may write no more. mpirun must end with an exit status that is not 0, and so must all processes, within 10 s; the
 error names the rank, and no file is left but what a killed process has spilled.
 """
 
 import argparse
 import concurrent.futures
+import json
 import multiprocessing
 import os
 import random
@@ -275,6 +276,28 @@ def join(arguments, ranks, tables):
     return f"{seconds:6.1f} s counted  {writing:6.1f} s written  {peak / 1e6:4.0f} MB resident"
 
 
+def measure(arguments, ranks):
+    """Measures the network between the ranks, twice; the second measurement takes the place of the first."""
+    command = ["mpirun", "--oversubscribe", "-n", str(ranks), arguments.overspill, "machine", "--measure", "--json"]
+    if arguments.ranks_per_node:
+        command += ["--ranks-per-node", str(arguments.ranks_per_node)]
+    with tempfile.TemporaryDirectory(prefix="overspill-ranks-") as cache:
+        environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "XDG_CACHE_HOME": cache}
+        for _ in range(2):
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=TIME_LIMIT)
+            if done.returncode != 0:
+                raise Failure(f"exit status {done.returncode}: {done.stderr[-2000:]}")
+            # One rank speaks for all.
+            networks = json.loads(done.stdout)["measured"]["networks"]
+    if [network["ranks"] for network in networks] != [ranks]:
+        raise Failure(f"measured: {networks}")
+    levels = [networks[0][level] for level in ("within", "across") if networks[0][level]]
+    nodes = -(-ranks // arguments.ranks_per_node) if arguments.ranks_per_node else 1
+    if len(levels) != (nodes < ranks) + (nodes > 1) or any(rate <= 0 for level in levels for rate in level.values()):
+        raise Failure(f"measured: {networks}")
+    return ", ".join(f"{level['bytes_per_second'] / 1e9:.2f} GB/s after {level['latency'] * 1e6:.0f} us" for level in levels)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--overspill", required=True, help="the program, with liboverspill_mpi.so beside it")
@@ -306,6 +329,7 @@ def main():
 
     numbers = [int(number) for number in arguments.ranks.split(",")]
     for ranks in numbers:
+        attempt(f"{ranks} ranks", lambda: measure(arguments, ranks))
         for number, sql in queries.items():
             attempt(f"{ranks} ranks Q{number}", lambda: check(arguments, ranks, number, sql, answers[number], None))
     generator = random.Random(arguments.seed)

@@ -23,6 +23,7 @@ mod job;
 mod leader;
 mod member;
 mod message;
+mod metrics;
 mod part;
 mod planner;
 mod query;

@@ -18,6 +18,7 @@ use crate::codec::RanksCodec;
 use crate::error::{cause_of, of_exchange};
 use crate::job::RankJob;
 use crate::message::{Order, Report};
+use crate::metrics::metrics_of;
 use crate::part::{close_exchanges, exchanged, in_job, open_right_sides, within_rank};
 
 /// How long queries that have failed may take to end when the first rank ends.
@@ -98,6 +99,7 @@ async fn run(job: Job, order: Order, session: SessionState) {
 }
 
 async fn run_part(job: &Arc<RankJob>, order: Order, session: &SessionState) -> Result<()> {
+    let is_analyzed = order.is_analyzed;
     if order.version != VERSION {
         return exec_err!("it runs {VERSION}, and the first rank {}: all must run the same version", order.version);
     }
@@ -121,5 +123,6 @@ async fn run_part(job: &Arc<RankJob>, order: Order, session: &SessionState) -> R
     job.sent().await;
     job.committed().await?;
     let exchanges = exchanged(job).into_iter().map(|(number, exchanged)| (number, exchanged.into())).collect();
-    Report { exchanges }.send(job.job()).await
+    let nodes = if is_analyzed { metrics_of(&plan) } else { vec![] };
+    Report { exchanges, nodes }.send(job.job()).await
 }

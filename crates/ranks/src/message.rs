@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use overspill_exchange::transport::{Job, Receiver, Sender, StreamNumber};
 use overspill_exchange::{Columns, Exchanged, Rank};
-use prost::Message;
+use prost::{Enumeration, Message};
 
 use crate::error::of_exchange;
 
@@ -37,6 +37,9 @@ pub struct Order {
     /// The settings of the query.
     #[prost(btree_map = "string, string", tag = "3")]
     pub settings: BTreeMap<String, String>,
+    /// Whether the first rank wants to know what operators have counted.
+    #[prost(bool, tag = "4")]
+    pub is_analyzed: bool,
 }
 
 impl Order {
@@ -57,6 +60,64 @@ pub struct Report {
     /// What each exchange has counted.
     #[prost(btree_map = "uint64, message", tag = "1")]
     pub exchanges: BTreeMap<u64, Counters>,
+    /// What each operator has counted, if that was asked for.
+    #[prost(message, repeated, tag = "2")]
+    pub nodes: Vec<NodeMetrics>,
+}
+
+/// What an operator has counted.
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeMetrics {
+    /// The exchange that its rows go to.
+    #[prost(uint64, tag = "1")]
+    pub stage: u64,
+    /// The way down from there, by numbers of children.
+    #[prost(uint32, repeated, tag = "2")]
+    pub path: Vec<u32>,
+    /// Its name.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// The metrics.
+    #[prost(message, repeated, tag = "4")]
+    pub metrics: Vec<MetricMessage>,
+}
+
+/// A metric of an operator.
+#[derive(Clone, PartialEq, Message)]
+pub struct MetricMessage {
+    /// What it counts.
+    #[prost(enumeration = "MetricKind", tag = "1")]
+    pub kind: i32,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// What tells it from others of its name.
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub labels: BTreeMap<String, String>,
+    /// Its numbers: of most kinds one.
+    #[prost(uint64, repeated, tag = "4")]
+    pub values: Vec<u64>,
+}
+
+/// The kinds of metrics that DataFusion's operators have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub enum MetricKind {
+    Unknown = 0,
+    OutputRows = 1,
+    ElapsedCompute = 2,
+    SpillCount = 3,
+    SpilledBytes = 4,
+    OutputBytes = 5,
+    OutputBatches = 6,
+    SpilledRows = 7,
+    CurrentMemoryUsage = 8,
+    Count = 9,
+    Gauge = 10,
+    PeakMemoryUsage = 11,
+    Time = 12,
+    Pruning = 13,
+    Ratio = 14,
 }
 
 impl Report {

@@ -41,7 +41,7 @@ pub fn in_job(context: &TaskContext, config: SessionConfig, job: &Arc<RankJob>) 
 }
 
 /// An exchange of a plan: its number and what it counts.
-fn exchange(plan: &Arc<dyn ExecutionPlan>) -> Option<(u64, &ExecutionPlanMetricsSet)> {
+pub fn exchange(plan: &Arc<dyn ExecutionPlan>) -> Option<(u64, &ExecutionPlanMetricsSet)> {
     if let Some(shuffle) = plan.downcast_ref::<RankShuffleExec>() {
         return Some((shuffle.way().number, shuffle.counters()));
     }

@@ -59,10 +59,10 @@ impl QueryPlanner for RanksPlanner {
         let distributed = match plan {
             LogicalPlan::Explain(explain) => {
                 let explained = self.plan_with(&explain.plan, &for_ranks).await?;
-                self.on_ranks(explained, state, for_ranks.config_options(), lanes)?
+                self.on_ranks(explained, state, for_ranks.config_options(), lanes, false)?
                     .map(|shown| explaining(&planned, explain, &shown))
             }
-            _ => self.on_ranks(planned, state, for_ranks.config_options(), lanes)?,
+            _ => self.on_ranks(planned, state, for_ranks.config_options(), lanes, false)?,
         };
         match distributed {
             Some(planned) => Ok(planned),
@@ -94,15 +94,18 @@ impl RanksPlanner {
         state: &SessionState,
         options: &ConfigOptions,
         lanes: usize,
+        is_analyzed: bool,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let distributed = self.query(&plan, state, options, lanes).unwrap_or_else(|error| {
+        let distributed = self.query(&plan, state, options, lanes, is_analyzed).unwrap_or_else(|error| {
             tracing::warn!(%error, "a plan cannot be divided or sent: the first rank runs what it is made of");
             None
         });
         // What is not written by each rank is written where the user is.
         if distributed.is_none() && (is_sink(&plan) || plan.is::<AnalyzeExec>()) {
             let [input] = plan.children()[..] else { return Ok(None) };
-            let Some(input) = self.on_ranks(Arc::clone(input), state, options, lanes)? else { return Ok(None) };
+            let is_analyzed = is_analyzed || plan.is::<AnalyzeExec>();
+            let input = self.on_ranks(Arc::clone(input), state, options, lanes, is_analyzed)?;
+            let Some(input) = input else { return Ok(None) };
             let recomputed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             return plan.replace_children(vec![input], recomputed).map(Some);
         }
@@ -116,6 +119,7 @@ impl RanksPlanner {
         state: &SessionState,
         options: &ConfigOptions,
         lanes: usize,
+        is_analyzed: bool,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let settings: BTreeMap<_, _> = travelling(options)?.into_iter().collect();
         let ranks = Ranks { ranks: self.leader.ranks(), lanes, way: self.way(state, lanes) };
@@ -127,7 +131,7 @@ impl RanksPlanner {
         let Some(mut parts) = parts else { return Ok(None) };
         // The other ranks do so when their parts arrive. The state that planned for all has none of these rules.
         parts[0] = within_rank(Arc::clone(&parts[0]), state, options)?;
-        Ok(Some(Arc::new(RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings)?)))
+        Ok(Some(Arc::new(RankQueryExec::try_new(Arc::clone(&self.leader), parts, &settings, is_analyzed)?)))
     }
 
     /// How rows travel.

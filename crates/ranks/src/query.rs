@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -23,7 +23,8 @@ use crate::codec::RanksCodec;
 use crate::error::{cause_of, of_exchange};
 use crate::job::RankJob;
 use crate::leader::Leader;
-use crate::message::{Order, Report};
+use crate::message::{FIRST, Order, Report};
+use crate::metrics::with_ranks;
 use crate::part::{close_exchanges, exchanged, in_job, open_right_sides, show_exchanged};
 
 /// Runs a plan on all ranks. Its input is the first rank's part of it.
@@ -33,10 +34,12 @@ pub struct RankQueryExec {
     here: Arc<dyn ExecutionPlan>,
     /// What each of the other ranks is to do.
     orders: Arc<[Order]>,
+    /// The first rank's part with what all ranks have counted, once it has run to be analyzed.
+    analyzed: Arc<OnceLock<Arc<dyn ExecutionPlan>>>,
 }
 
 impl RankQueryExec {
-    /// Runs these parts of a plan, of each rank one.
+    /// Runs these parts of a plan, of each rank one. `is_analyzed` makes it show what the operators of all ranks have counted.
     ///
     /// # Errors
     /// A part has a node that cannot travel.
@@ -44,6 +47,7 @@ impl RankQueryExec {
         leader: Arc<Leader>,
         parts: Vec<Arc<dyn ExecutionPlan>>,
         settings: &BTreeMap<String, String>,
+        is_analyzed: bool,
     ) -> Result<Self> {
         let mut parts = parts.into_iter();
         let Some(here) = parts.next() else { return internal_err!("a query of no ranks") };
@@ -51,9 +55,9 @@ impl RankQueryExec {
         let orders = parts.map(|part| {
             let mut plan = Vec::new();
             PhysicalPlanNode::try_from_physical_plan(part, &codec)?.try_encode(&mut plan)?;
-            Ok(Order { version: VERSION.to_owned(), plan, settings: settings.clone() })
+            Ok(Order { version: VERSION.to_owned(), plan, settings: settings.clone(), is_analyzed })
         });
-        Ok(Self { leader, here, orders: orders.collect::<Result<_>>()? })
+        Ok(Self { leader, here, orders: orders.collect::<Result<_>>()?, analyzed: Arc::default() })
     }
 }
 
@@ -65,6 +69,8 @@ struct Running {
     rows: Option<SendableRecordBatchStream>,
     reports: Vec<Receiver>,
     has_ended: bool,
+    /// Where the plan goes with what all ranks have counted, if it is analyzed.
+    analyzed: Option<Arc<OnceLock<Arc<dyn ExecutionPlan>>>>,
 }
 
 impl Running {
@@ -73,12 +79,14 @@ impl Running {
         leader: Arc<Leader>,
         plan: Arc<dyn ExecutionPlan>,
         orders: Arc<[Order]>,
+        analyzed: Arc<OnceLock<Arc<dyn ExecutionPlan>>>,
         context: Arc<TaskContext>,
     ) -> Result<Self> {
+        let analyzed = orders.iter().any(|order| order.is_analyzed).then_some(analyzed);
         let job = Arc::new(RankJob::new(leader.begin()));
         let context = in_job(&context, context.session_config().clone(), &job);
         let reports = leader.others().map(|rank| Report::from(job.job(), rank)).collect();
-        let mut running = Self { job, plan, context, rows: None, reports, has_ended: false };
+        let mut running = Self { job, plan, context, rows: None, reports, has_ended: false, analyzed };
         let telling = leader.others().zip(orders.iter()).map(|(rank, order)| order.send(running.job.job(), rank));
         try_join_all(telling).await?;
         open_right_sides(&running.plan, &running.context)?;
@@ -119,11 +127,17 @@ impl Running {
         let reports = try_join_all(self.reports.drain(..).map(Report::receive));
         let ((), reports) = try_join(sent, reports).await?;
         let mut sums = exchanged(&self.job);
-        for (number, counters) in reports.into_iter().flat_map(|report| report.exchanges) {
-            let sum = sums.entry(number).or_default();
-            *sum = *sum + Exchanged::from(counters);
+        for (number, counters) in reports.iter().flat_map(|report| &report.exchanges) {
+            let sum = sums.entry(*number).or_default();
+            *sum = *sum + Exchanged::from(*counters);
         }
-        show_exchanged(&self.plan, &sums, &self.job.heavy_keys_found())
+        show_exchanged(&self.plan, &sums, &self.job.heavy_keys_found())?;
+        if let Some(analyzed) = &self.analyzed {
+            let nodes = (FIRST + 1..).zip(reports.into_iter().map(|report| report.nodes));
+            // A plan that runs again shows its first run.
+            let _ = analyzed.set(with_ranks(&self.plan, nodes));
+        }
+        Ok(())
     }
 }
 
@@ -158,7 +172,7 @@ impl ExecutionPlan for RankQueryExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.here]
+        vec![self.analyzed.get().unwrap_or(&self.here)]
     }
 
     fn apply_expressions(
@@ -171,7 +185,8 @@ impl ExecutionPlan for RankQueryExec {
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
             Ok([here]) => {
-                Ok(Arc::new(Self { leader: Arc::clone(&self.leader), here, orders: Arc::clone(&self.orders) }))
+                let (leader, orders) = (Arc::clone(&self.leader), Arc::clone(&self.orders));
+                Ok(Arc::new(Self { leader, here, orders, analyzed: Arc::default() }))
             }
             Err(children) => internal_err!("RankQueryExec over {} inputs", children.len()),
         }
@@ -182,7 +197,8 @@ impl ExecutionPlan for RankQueryExec {
             return internal_err!("partition {partition} of a query on all ranks, which has one");
         }
         let (leader, here, orders) = (Arc::clone(&self.leader), Arc::clone(&self.here), Arc::clone(&self.orders));
-        let rows = stream::once(Running::start(leader, here, orders, context)).and_then(async |running| {
+        let analyzed = Arc::clone(&self.analyzed);
+        let rows = stream::once(Running::start(leader, here, orders, analyzed, context)).and_then(async |running| {
             Ok(stream::try_unfold(running, async |mut running| Ok(running.next().await?.map(|batch| (batch, running)))))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten().boxed())))

@@ -5,6 +5,7 @@ mod broadcast;
 mod gather;
 mod lanes;
 mod shuffle;
+mod summed;
 mod write;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use away::AwayExec;
 pub use broadcast::RankBroadcastExec;
 pub use gather::RankGatherExec;
 pub use shuffle::RankShuffleExec;
+pub use summed::SummedExec;
 pub use write::{RankCommitExec, RankStageExec};
 
 use crate::error::cause_in;
