@@ -39,6 +39,14 @@ pub(super) enum Workload {
     Tpch,
 }
 
+/// What a figure measures at one x.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) ranks: usize,
+    pub(super) workload: Workload,
+}
+
 impl Workload {
     /// The build side and the probe side of a rank.
     fn sides(self) -> [RankSide; 2] {

@@ -4,8 +4,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use overspill_advisor::{Levels, Machine, Shuffle, ShuffleAdvice, ShufflePrediction};
 use overspill_machine::measure::Measurements;
 
-use super::data::Workload;
-use super::rates::Point;
+use super::data::{Point, Workload};
 use crate::figures::bench::Bench;
 use crate::figures::cluster::Cluster;
 use crate::report::failed;

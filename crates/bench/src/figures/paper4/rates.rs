@@ -7,7 +7,7 @@ use overspill_advisor::{Levels, Shuffle};
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::json;
 
-use super::data::{Tables, Workload};
+use super::data::{Point, Tables, Workload};
 use super::measured::{Run, measure};
 use super::model::{MACHINE, Model, rate};
 use super::{HERE, Paper4, machine, notes, scale_of};
@@ -35,14 +35,6 @@ const WEAK_SCALING: f64 = 500.0;
 /// The same of figure 7, and its GPUs (section 6.3).
 const SIZES: [f64; 8] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0];
 const GPUS_OF_SIZES: u32 = 512;
-
-/// What a figure measures at one x.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
-    x: f64,
-    pub(super) ranks: usize,
-    pub(super) workload: Workload,
-}
 
 /// The runs of a way at each point that it was measured at.
 type Line = Vec<(Point, Vec<Run>)>;
