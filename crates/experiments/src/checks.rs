@@ -8,9 +8,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_kernels::{
-    Algorithm, Extents, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PairAggregate,
-    PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind,
-    TablePlacement, Values, check_mapping,
+    Algorithm, Extents, HashFunction, HashPartitioner, HashPartitioning, HashTable, Input, JoinSide, KeyColumn,
+    KeyWidth, MemoryAccess, MovedColumn, Output, PairAggregate, PartitionPlan, PartitionedJoin, PartitionedSide,
+    Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Values, check_mapping, murmur3_word,
 };
 use overspill_machine::Error as MachineError;
 use overspill_machine::driver::Stream;
@@ -50,6 +50,8 @@ pub enum KernelCheck {
     Partition(Algorithm, bool),
     /// Two partitioners at the same time, each on half of the multiprocessors.
     TwoPartitioners,
+    /// A hash partition, in which rows keep their order.
+    HashPartition,
     /// A hash table of each kind.
     Table(TableChecked),
     /// A join of partitions in the scratchpad.
@@ -77,7 +79,7 @@ impl KernelCheck {
         let tables = [TableChecked::Perfect, TableChecked::LinearProbing, TableChecked::MultiValue];
         std::iter::once(Self::PrefixSums)
             .chain(partitions.map(|(algorithm, pinned)| Self::Partition(algorithm, pinned)))
-            .chain([Self::TwoPartitioners])
+            .chain([Self::TwoPartitioners, Self::HashPartition])
             .chain(tables.map(Self::Table))
             .chain([Self::PartitionedJoin])
             .chain(TransferMethod::ALL.map(Self::Transfer))
@@ -93,6 +95,7 @@ impl KernelCheck {
                 format!("check-partition-{algorithm}-in-{}-memory", if pinned { "cpu" } else { "gpu" })
             }
             Self::TwoPartitioners => "check-two-partitioners".to_owned(),
+            Self::HashPartition => "check-hash-partition".to_owned(),
             Self::Table(TableChecked::Perfect) => "check-table-perfect".to_owned(),
             Self::Table(TableChecked::LinearProbing) => "check-table-linear-probing".to_owned(),
             Self::Table(TableChecked::MultiValue) => "check-table-multi-value".to_owned(),
@@ -112,6 +115,7 @@ impl KernelCheck {
             Self::PrefixSums => prefix_sums(gpu, effort),
             Self::Partition(algorithm, pinned) => partitions(gpu, effort, algorithm, pinned),
             Self::TwoPartitioners => halves(gpu, effort),
+            Self::HashPartition => hash_partition(gpu, effort),
             Self::Table(kind) => table(gpu, effort, kind),
             Self::PartitionedJoin => partitioned_join(gpu, effort),
             Self::Transfer(method) => {
@@ -239,6 +243,41 @@ fn halves(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Rows of a partition keep their order, so one answer alone is right. Keys repeat, and others move with them.
+fn hash_partition(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+    let (rows, device) = (effort.tuples, gpu.device());
+    let keys: Vec<u64> = random_values(rows, 11).iter().map(|key| key % (rows / 8 + 1)).collect();
+    let numbers: Vec<u32> = (0..).take(keys.len()).collect();
+    let from = (DeviceBuffer::from_slice(&gpu.stream, &keys)?, DeviceBuffer::from_slice(&gpu.stream, &numbers)?);
+    let mut to = (DeviceBuffer::new(device, rows * 8)?, DeviceBuffer::new(device, rows * 4)?);
+    for partitions in [3, 60, 1000] {
+        let partitioning = HashPartitioning { partitions, seed: 1, home: 0 };
+        let partitioner = HashPartitioner::new(&gpu.kernels, partitioning)?;
+        let partition = |row: u32| (u64::from(murmur3_word(keys[row as usize], 1)) * u64::from(partitions)) >> 32;
+        let mut expected = numbers.clone();
+        expected.sort_by_cached_key(|row| partition(*row));
+        let expected_keys: Vec<u64> = expected.iter().map(|row| keys[*row as usize]).collect();
+        for repeat in 0..effort.repeats {
+            to.0.fill(&gpu.stream, POISON)?;
+            to.1.fill(&gpu.stream, POISON)?;
+            let key = KeyColumn { values: from.0.view(), width: 8, is_float: false, validity: None };
+            let mut columns = [
+                MovedColumn { from: from.0.view(), to: to.0.view_mut(), width: 8 },
+                MovedColumn { from: from.1.view(), to: to.1.view_mut(), width: 4 },
+            ];
+            let places = partitioner.run(&gpu.stream, rows, &[key], &mut columns)?;
+            let (found, order): (Vec<u64>, Vec<u32>) =
+                (to.0.read(&gpu.stream, keys.len())?, to.1.read(&gpu.stream, keys.len())?);
+            // A partition starts with the first row that no partition before it has.
+            let start = |number: u64| expected.partition_point(|row| partition(*row) < number) as u64;
+            let starts = (0..=u64::from(partitions)).map(start);
+            let is_right = order == expected && found == expected_keys && starts.eq(places.starts().iter().copied());
+            expect(is_right, || format!("a hash partition {partitions} ways, run {repeat}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Unique keys from 1 on in random order.

@@ -44,4 +44,11 @@ __device__ __forceinline__ void flush_value(void* column, u64 position, u64 valu
     }
 }
 
+// As above, for a value of any type.
+template <typename T>
+__device__ __forceinline__ void flush_one(T* to, const T& value) {
+    count_flush(to, sizeof(T));
+    *to = value;
+}
+
 }  // namespace overspill

@@ -20,6 +20,21 @@ __device__ __forceinline__ u64 murmur3(u64 key) {
     return key ^ (key >> 33);
 }
 
+__device__ __forceinline__ u32 rotate_left(u32 word, u32 bits) { return word << bits | word >> (32 - bits); }
+
+__device__ __forceinline__ u32 murmur3_mix(u32 hash, u32 word) {
+    const u32 scrambled = rotate_left(word * 0xCC9E2D51u, 15) * 0x1B873593u;
+    return rotate_left(hash ^ scrambled, 13) * 5 + 0xE6546B64u;
+}
+
+// MurmurHash3 of 32 bits over the bytes of a word, lowest first (paper 4, section 3). Another seed gives an independent hash.
+__device__ __forceinline__ u32 murmur3_word(u64 word, u32 seed) {
+    u32 hash = murmur3_mix(murmur3_mix(seed, static_cast<u32>(word)), static_cast<u32>(word >> 32)) ^ 8u;
+    hash = (hash ^ hash >> 16) * 0x85EBCA6Bu;
+    hash = (hash ^ hash >> 13) * 0xC2B2AE35u;
+    return hash ^ hash >> 16;
+}
+
 __device__ __forceinline__ u64 hash_key(u64 key, u32 function) {
     if (function == kIdentity) return key;
     return function == kMurmur3 ? murmur3(key) : multiply_shift(key);

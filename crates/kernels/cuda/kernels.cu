@@ -3,6 +3,8 @@
 
 #include "codec/compress.cuh"
 #include "codec/decompress.cuh"
+#include "hash_partition/count.cuh"
+#include "hash_partition/scatter.cuh"
 #include "index/look_up.cuh"
 #include "join/no_partitioning.cuh"
 #include "join/partitioned.cuh"
@@ -31,6 +33,8 @@ OVERSPILL_KERNEL(sizes_of_arguments, u64* sizes) {
     sizes[6] = sizeof(IndexArguments);
     sizes[7] = sizeof(ChunkTask);
     sizes[8] = sizeof(ColumnTask);
+    sizes[9] = sizeof(HashPartitionArguments);
+    sizes[10] = sizeof(MovedColumn);
 }
 
 // Prefix sums.
@@ -80,6 +84,11 @@ OVERSPILL_KERNEL(offsets_blocks, const u64* counts, const u64* starts, u64 block
 
 OVERSPILL_PARTITIONERS_OF_KEY(32)
 OVERSPILL_PARTITIONERS_OF_KEY(64)
+
+// Hash partitions of any number, in which rows keep their order.
+
+OVERSPILL_KERNEL(hash_partition_count, const HashPartitionArguments arguments) { count_hash_partitions(arguments); }
+OVERSPILL_KERNEL(hash_partition_scatter, const HashPartitionArguments arguments) { scatter_hash_partitions(arguments); }
 
 // The no-partitioning join.
 

@@ -89,6 +89,9 @@ class ScratchpadAtomic {
 
 namespace overspill {
 
+using u8 = unsigned char;
+using u16 = unsigned short;
+
 constexpr unsigned kWarp = 32;
 constexpr unsigned kFullMask = 0xffffffffu;
 // The unit in which a GPU writes to CPU memory (paper 1, section 3.4.1).

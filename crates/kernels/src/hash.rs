@@ -33,6 +33,18 @@ impl HashFunction {
     }
 }
 
+/// MurmurHash3 of 32 bits over the bytes of a word, lowest first: the hash of paper 4. Another seed gives an independent hash.
+pub fn murmur3_word(word: u64, seed: u32) -> u32 {
+    let mix = |hash: u32, word: u32| {
+        let scrambled = word.wrapping_mul(0xCC9E_2D51).rotate_left(15).wrapping_mul(0x1B87_3593);
+        (hash ^ scrambled).rotate_left(13).wrapping_mul(5).wrapping_add(0xE654_6B64)
+    };
+    let hash = mix(mix(seed, word as u32), (word >> 32) as u32) ^ 8;
+    let hash = (hash ^ hash >> 16).wrapping_mul(0x85EB_CA6B);
+    let hash = (hash ^ hash >> 13).wrapping_mul(0xC2B2_AE35);
+    hash ^ hash >> 16
+}
+
 /// The bits of the hash that choose the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Radix {

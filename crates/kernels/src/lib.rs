@@ -6,7 +6,9 @@
 #![deny(missing_docs)]
 
 mod codec;
+mod columns;
 mod hash;
+mod hash_partition;
 mod index;
 mod join;
 mod mapping;
@@ -19,7 +21,9 @@ mod selection;
 mod share;
 
 pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor, Timed};
-pub use hash::{HashFunction, Radix};
+pub use columns::{KeyColumn, MovedColumn};
+pub use hash::{HashFunction, Radix, murmur3_word};
+pub use hash_partition::{HashPartitioner, HashPartitioning, HashPartitions};
 pub use index::{DeviceIndex, DeviceSearch, IndexLookup, WindowedLookup};
 pub use join::{
     AllocatedPairs, BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals,

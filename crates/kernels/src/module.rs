@@ -7,6 +7,8 @@ use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
 use crate::codec::{ChunkTask, ColumnTask};
+use crate::columns::MovedColumnArguments;
+use crate::hash_partition::HashPartitionArguments;
 use crate::index::IndexArguments;
 use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
 use crate::partition::PartitionArguments;
@@ -26,7 +28,7 @@ pub struct Kernels {
 }
 
 /// Sizes of the structures that Rust and CUDA C++ both declare, in the order of the kernel `sizes_of_arguments`.
-const SIZES: [u64; 9] = [
+const SIZES: [u64; 11] = [
     size_of::<PartitionArguments>() as u64,
     size_of::<JoinInput>() as u64,
     size_of::<HashTableArguments>() as u64,
@@ -36,6 +38,8 @@ const SIZES: [u64; 9] = [
     size_of::<IndexArguments>() as u64,
     ChunkTask::BYTES,
     ColumnTask::BYTES,
+    size_of::<HashPartitionArguments>() as u64,
+    size_of::<MovedColumnArguments>() as u64,
 ];
 
 impl Kernels {
@@ -77,7 +81,7 @@ impl Kernels {
         let sizes = DeviceBuffer::new(self.device(), size_of_val(&SIZES) as u64)?;
         let address = sizes.view().address();
         let function = self.function("sizes_of_arguments")?;
-        // SAFETY: the kernel writes nine 8-byte numbers, and the buffer is read after the stream is done.
+        // SAFETY: the kernel writes eleven 8-byte numbers, and the buffer is read after the stream is done.
         unsafe {
             function.launch(
                 &stream,

@@ -5,9 +5,6 @@
 
 namespace overspill {
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-
 // Integers of a chunk, and of a block that is packed.
 constexpr u32 kChunk = 4096;
 constexpr u32 kPackedBlock = 1024;

@@ -8,6 +8,7 @@ use super::extents::Extents;
 use super::histogram::{CountedKeys, Histogram};
 use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan, kernel_name};
 use crate::Kernels;
+use crate::columns::{check_column, check_disjoint};
 
 /// The layout of `partition/arguments.cuh`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -385,36 +386,13 @@ impl Partitioner {
             };
             arguments.payloads[column] = Column { input: from, output: to.address(), width: *width };
         }
-        for (number, range) in written.iter().enumerate() {
-            if written[number + 1..].iter().chain(&read).any(|other| range.0 < other.1 && other.0 < range.1) {
-                return Err(Error::Invalid(
-                    "the columns that are written overlap each other or those that are read".to_owned(),
-                ));
-            }
-        }
+        check_disjoint(&read, &written)?;
         Ok(arguments)
     }
 }
 
 fn narrow(tuples: u64) -> Result<u32> {
     u32::try_from(tuples).map_err(|_| Error::Invalid(format!("a buffer of {tuples} tuples")))
-}
-
-/// The address range of a column, if it is aligned and long enough.
-fn check_column(name: &str, view: View<'_>, width: u64, tuples: u64) -> Result<(u64, u64)> {
-    let needed = tuples * width;
-    if view.bytes() < needed {
-        return Err(Error::Invalid(format!(
-            "{name} have {} bytes, and {tuples} tuples of {width} bytes are {needed}",
-            view.bytes()
-        )));
-    }
-    if view.address() % width != 0 {
-        return Err(Error::Invalid(format!(
-            "{name} start at an address that is not a multiple of their {width} bytes"
-        )));
-    }
-    Ok((view.address(), view.address() + needed))
 }
 
 impl KeyWidth {

@@ -8,8 +8,10 @@
 
 mod bad_driver;
 mod codec;
+mod columns;
 mod device_memory;
 mod faults;
+mod hash_partitions;
 mod index;
 mod interleaved;
 mod join;

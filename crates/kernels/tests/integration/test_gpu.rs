@@ -151,6 +151,13 @@ impl TestGpu {
         self.device().properties().multiprocessors
     }
 
+    /// Gives blocks of the stand-in at most this much scratchpad memory. A GPU keeps its own.
+    pub fn set_scratchpad(&self, bytes: u32) {
+        if self.library.is_some() {
+            self.configure(&format!("shared={bytes}"));
+        }
+    }
+
     /// Whether pages of CPU memory can be mapped beside those of the GPU.
     pub fn maps_host_pages(&self) -> bool {
         let device = self.device();
