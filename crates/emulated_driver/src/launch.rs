@@ -76,13 +76,27 @@ pub fn names() -> impl Iterator<Item = Cow<'static, str>> {
     (0..).map_while(kernel_at).map(|kernel| kernel.name().to_string_lossy())
 }
 
-/// The handle of the kernel `name`: its number plus one.
-pub fn find(name: &CStr) -> Option<CUfunction> {
-    (0..).map_while(kernel_at).position(|kernel| kernel.name() == name).map(|number| (number + 1) as CUfunction)
+/// Bits of a function's handle that number the kernel. The others are the module's handle: each module has functions of its own.
+const KERNEL_BITS: u32 = 16;
+
+/// The number of the kernel `name`.
+pub fn find(name: &CStr) -> Option<usize> {
+    (0..).map_while(kernel_at).position(|kernel| kernel.name() == name)
+}
+
+/// The handle of a module's kernel.
+pub fn handle(module: u64, number: usize) -> CUfunction {
+    (module << KERNEL_BITS | number as u64) as CUfunction
+}
+
+/// The module of a function's handle.
+pub fn module_of(function: u64) -> u64 {
+    function >> KERNEL_BITS
 }
 
 pub fn of(function: CUfunction) -> Result<Kernel, CUresult> {
-    (function as usize).checked_sub(1).and_then(kernel_at).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    let number = function as usize & ((1 << KERNEL_BITS) - 1);
+    kernel_at(number).filter(|_| !function.is_null()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// A launch with copies of its parameters, as the caller may overwrite them when the call returns.

@@ -29,13 +29,16 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     call(|state| {
         ensure(state.modules.contains_key(&(module as u64)), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         // SAFETY: the caller promises a C string.
-        let function = launch::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let number = launch::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: as the caller promises.
-        unsafe { give(place, function) }
+        unsafe { give(place, launch::handle(module as u64, number)) }
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(module: CUmodule) -> CUresult {
-    call(|state| state.modules.remove(&(module as u64)).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE))
+    call(|state| {
+        state.shared_limits.retain(|function, _| launch::module_of(*function) != module as u64);
+        state.modules.remove(&(module as u64)).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    })
 }

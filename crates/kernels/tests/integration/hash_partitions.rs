@@ -366,3 +366,22 @@ fn each_failure_of_a_hash_partition_gives_all_memory_back() {
     each_fails_once("copy", 2, work);
     each_fails_once("synchronisation", 3, work);
 }
+
+#[test]
+fn threads_launch_a_kernel_with_more_scratchpad_memory_and_with_less() {
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
+    let key = Column::new(8, 0..300);
+    let launch = |partitions: u32| {
+        for _ in 0..30 {
+            check(&kernels, partitioning(partitions), 300, std::slice::from_ref(&key), &[]);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Their launches differ in the scratchpad memory of a block.
+        for partitions in [7, 60, 1000] {
+            let launch = &launch;
+            scope.spawn(move || launch(partitions));
+        }
+    });
+}

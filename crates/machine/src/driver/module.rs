@@ -1,7 +1,8 @@
 //! Kernel modules and launches.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CUmodule};
@@ -17,6 +18,9 @@ const SCRATCHPAD_FOR_ALL: u64 = 48 << 10;
 pub struct Module {
     device: Arc<Device>,
     module: CUmodule,
+    /// The scratchpad memory that blocks of each kernel were allowed to request. It only grows: another thread may be about to launch the
+    /// same kernel with more.
+    allowed: Mutex<HashMap<usize, u64>>,
 }
 
 // SAFETY: a module is a handle that the driver lets any thread use.
@@ -34,7 +38,7 @@ impl Module {
         // SAFETY: the image lives as long as the process, and its header contains its length.
         let module =
             unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(device.failed("loading kernels"))?;
-        Ok(Arc::new(Self { device: Arc::clone(device), module }))
+        Ok(Arc::new(Self { device: Arc::clone(device), module, allowed: Mutex::default() }))
     }
 
     /// The device that the kernels are loaded onto.
@@ -132,6 +136,11 @@ impl Function {
         if needed <= SCRATCHPAD_FOR_ALL {
             return Ok(());
         }
+        let mut allowed = self.module.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let allowed = allowed.entry(self.function as usize).or_default();
+        if *allowed >= bytes {
+            return Ok(());
+        }
         self.device().bind()?;
         let value = i32::try_from(bytes).map_err(Error::invalid)?;
         // SAFETY: the function belongs to a loaded module.
@@ -142,7 +151,9 @@ impl Function {
                 value,
             )
         }
-        .map_err(self.device().failed("reserving scratchpad memory"))
+        .map_err(self.device().failed("reserving scratchpad memory"))?;
+        *allowed = bytes;
+        Ok(())
     }
 
     /// Bytes of scratchpad memory that a block has in addition to what the launch requests. The sum must not exceed the
