@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use overspill_advisor::Strategy;
 use overspill_kernels::HostSlots;
+use overspill_machine::transfer::{HostPool, PooledBuffer};
 use overspill_machine::{Error, Result};
 
 use super::Dispatcher;
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, HostPool, PooledBuffer};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest};
 use crate::no_partition::{GpuTable, Home};
 use overspill_join::memory::Grant;
 

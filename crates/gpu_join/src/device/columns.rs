@@ -7,11 +7,10 @@ use arrow::buffer::{NullBuffer, ScalarBuffer};
 use overspill_kernels::{JoinSide, KeyWidth, Values};
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
-use overspill_machine::transfer::TransferMethod;
+use overspill_machine::transfer::{HostPool, PooledBuffer, TransferMethod};
 use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
-use super::host_pool::{HostPool, PooledBuffer};
 use super::link::{ColumnOf, Decompressed, LinkColumn, LinkCompressor, PIECE_ROWS};
 use overspill_join::keys::{KeyData, Keys};
 use overspill_join::parallel::{in_parallel, split};

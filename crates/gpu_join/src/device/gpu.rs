@@ -9,11 +9,10 @@ use overspill_codec::DeviceCascade;
 use overspill_kernels::Kernels;
 use overspill_machine::driver::{Device, Stream};
 use overspill_machine::memory::Mapping;
-use overspill_machine::transfer::{PipelineShape, TransferMethod, TransferPipeline};
+use overspill_machine::transfer::{HostPool, PipelineShape, TransferMethod, TransferPipeline};
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
-use super::host_pool::HostPool;
 use super::link::device_error;
 use super::turns::{DeviceShare, Taken, Turns};
 

@@ -13,7 +13,6 @@
 mod aggregates;
 mod columns;
 mod gpu;
-mod host_pool;
 mod link;
 mod pairs;
 mod problem;
@@ -26,7 +25,6 @@ pub(crate) use aggregates::{AggregatedPairs, PairAggregates};
 pub(crate) use columns::{BuildColumns, BuildValues, HostColumns, KEY, ProbeColumns, ProbeKeys, words};
 pub use gpu::{Gpu, KeptCopy};
 pub(crate) use gpu::{Resident, Workbench};
-pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use link::{ColumnOf, LinkColumn};
 pub use link::{LinkCompression, LinkCompressor};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, too_many_pairs};

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use overspill_kernels::AllocatedPairs;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::transfer::PooledBuffer;
 use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
-use super::host_pool::PooledBuffer;
 
 pub(crate) const PAIR_BYTES: u64 = 16;
 

@@ -9,10 +9,10 @@ use arrow::datatypes::{DataType, Schema};
 use overspill_kernels::{
     Selection as Kernel, SelectionAggregate, SelectionColumn, SelectionPlan, SelectionRange, SelectionTotals,
 };
-use overspill_machine::transfer::TransferMethod;
+use overspill_machine::transfer::{HostPool, TransferMethod};
 use overspill_machine::{Error, Result};
 
-use crate::device::{DeviceProblem, DeviceShare, Gpu, HostPool, Workbench};
+use crate::device::{DeviceProblem, DeviceShare, Gpu, Workbench};
 use crate::flight::Flight;
 use overspill_join::memory::column_bytes;
 use overspill_join::selection::column::Column;

@@ -15,13 +15,12 @@ use overspill_advisor::PrefixSumProcessor;
 use overspill_kernels::JoinSide;
 use overspill_machine::Result;
 use overspill_machine::memory::Mapping;
+use overspill_machine::transfer::PooledBuffer;
 
 pub(crate) use relation::PartitionedRelation;
 use relation::{BaseRelation, RelationMemory};
 
-use crate::device::{
-    AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, ProbeColumns, ProbeKeys, Resident,
-};
+use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, ProbeColumns, ProbeKeys, Resident};
 use crate::radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan, RadixTable};
 
 /// Partitions a build side. If the CPU counts the keys, it uses `threads` threads.

@@ -8,11 +8,11 @@ use overspill_kernels::{
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{Layout, Mapping, SharedView, SpanningBuffer, SpanningLayout, View};
-use overspill_machine::transfer::Source;
+use overspill_machine::transfer::{PooledBuffer, Source};
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
-use crate::device::{Gpu, KEY, PooledBuffer};
+use crate::device::{Gpu, KEY};
 use crate::radix::{FIRST_PASS, FirstPass, LINE_TUPLES, Tuples};
 
 /// Bytes of consecutive pages in the same memory, for small relations and for large ones. Mapping takes the driver as long for a

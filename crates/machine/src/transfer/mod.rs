@@ -14,10 +14,12 @@
 //! The first five push, the rest pull. All are run by one [`TransferPipeline`], which passes the data to the kernel in chunks.
 //! While one chunk is processed, the next ones are transferred.
 
+mod host_pool;
 mod method;
 mod pipeline;
 mod rates;
 
+pub use host_pool::{HostPool, PooledBuffer};
 pub use method::{Source, SourceMemory, TransferMethod};
 pub use pipeline::{PipelineShape, TransferPipeline};
 pub use rates::{TransferRate, TransferRates};

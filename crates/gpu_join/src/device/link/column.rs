@@ -7,9 +7,8 @@ use overspill_codec::{Cascade, DeviceCascade, DeviceColumn, Stack};
 use overspill_join::parallel::in_parallel;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, SharedView, View};
+use overspill_machine::transfer::PooledBuffer;
 use overspill_machine::{Error, Result};
-
-use crate::device::host_pool::PooledBuffer;
 
 /// Rows of a piece, which is compressed and decompressed by itself: 16 chunks of the codec, and half a mebibyte. So a GPU with the
 /// least memory has room for a piece of two columns, compressed and not.

@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use overspill_machine::driver::Device;
-use overspill_machine::memory::{HUGE, HostBuffer, PageSize, Plain, Readable, UnifiedBuffer, View};
-use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
-use overspill_machine::{Error, Result};
+use super::method::{Source, SourceMemory, TransferMethod};
+use crate::driver::Device;
+use crate::memory::{HUGE, HostBuffer, PageSize, Plain, Readable, UnifiedBuffer, View};
+use crate::{Error, Result};
 
 /// Minimum buffer size in bytes. Smaller requests are rounded up to it.
 const SMALLEST: usize = 64 << 10;
 
 /// Lends CPU memory that kernels of a device can access: pinned memory, or pageable memory if the link is coherent.
 #[derive(Debug, Clone)]
-pub(crate) struct HostPool {
+pub struct HostPool {
     device: Arc<Device>,
     kept: Arc<Kept>,
 }
@@ -34,7 +34,7 @@ impl Drop for Kept {
 
 /// CPU memory with unspecified contents. Dropping it returns it to its pool; the device must have finished with it by then.
 #[derive(Debug)]
-pub(crate) struct PooledBuffer {
+pub struct PooledBuffer {
     pool: HostPool,
     memory: Memory,
 }
@@ -48,13 +48,14 @@ enum Memory {
 }
 
 impl HostPool {
-    pub(super) fn new(device: &Arc<Device>) -> Self {
+    /// A pool of memory for kernels of a device, in which nothing is kept yet.
+    pub fn new(device: &Arc<Device>) -> Self {
         let kept = Kept { device: Arc::clone(device), buffers: Mutex::default() };
         Self { device: Arc::clone(device), kept: Arc::new(kept) }
     }
 
     /// Keeps at most `most` bytes of pinned memory for reuse, with what the device keeps of mapped pages.
-    pub(super) fn keep(&self, most: usize) {
+    pub fn keep(&self, most: usize) {
         self.device.pinned_budget().set(most);
         let surplus = self.surplus(&mut self.kept());
         release(surplus);
@@ -65,20 +66,26 @@ impl HostPool {
     }
 
     /// The allocated size of a buffer for `bytes` bytes.
-    pub(crate) fn size_for(bytes: usize) -> usize {
+    pub fn size_for(bytes: usize) -> usize {
         // Sizes that are powers of two are reused more often, but would waste too much memory for large buffers.
         const STEP: usize = 4 << 20;
         if bytes <= STEP { bytes.max(SMALLEST).next_power_of_two() } else { bytes.next_multiple_of(STEP) }
     }
 
     /// Returns a buffer of at least `bytes` bytes that kernels read and write.
-    pub(crate) fn take(&self, bytes: usize) -> Result<PooledBuffer> {
+    ///
+    /// # Errors
+    /// If the system or the driver cannot provide the memory.
+    pub fn take(&self, bytes: usize) -> Result<PooledBuffer> {
         let memory = if self.device.properties().coherent { SourceMemory::Pageable } else { SourceMemory::Pinned };
         self.take_of(memory, bytes)
     }
 
     /// Returns a buffer of at least `bytes` bytes in the memory that a transfer method reads.
-    pub(crate) fn take_for(&self, method: TransferMethod, bytes: usize) -> Result<PooledBuffer> {
+    ///
+    /// # Errors
+    /// As [`HostPool::take`].
+    pub fn take_for(&self, method: TransferMethod, bytes: usize) -> Result<PooledBuffer> {
         self.take_of(method.memory(), bytes)
     }
 
@@ -142,7 +149,7 @@ impl PooledBuffer {
     ///
     /// # Errors
     /// If the device that must finish first is lost.
-    pub(crate) fn as_mut_slice<T: Copy + Plain>(&mut self) -> Result<&mut [T]> {
+    pub fn as_mut_slice<T: Copy + Plain>(&mut self) -> Result<&mut [T]> {
         match &mut self.memory {
             Memory::Host(buffer) => Ok(buffer.as_mut_slice()),
             Memory::Unified(buffer) => buffer.as_mut_slice(),
@@ -151,7 +158,7 @@ impl PooledBuffer {
     }
 
     /// The memory as a slice of values. Empty for unified memory, which the CPU may not be allowed to access.
-    pub(crate) fn as_slice<T: Copy + Plain>(&self) -> &[T] {
+    pub fn as_slice<T: Copy + Plain>(&self) -> &[T] {
         match &self.memory {
             Memory::Host(buffer) => buffer.as_slice(),
             Memory::Unified(_) | Memory::Gone => &[],
@@ -159,12 +166,18 @@ impl PooledBuffer {
     }
 
     /// A view of the memory for kernels of the pool's device that read it.
-    pub(crate) fn view(&self) -> Result<View<'_>> {
+    ///
+    /// # Errors
+    /// If the device does not read such memory.
+    pub fn view(&self) -> Result<View<'_>> {
         self.view_from(&self.pool.device)
     }
 
     /// A view of the memory for kernels of another device that read it.
-    pub(crate) fn view_from(&self, device: &Device) -> Result<View<'_>> {
+    ///
+    /// # Errors
+    /// As [`PooledBuffer::view`].
+    pub fn view_from(&self, device: &Device) -> Result<View<'_>> {
         match &self.memory {
             Memory::Host(buffer) => buffer.view(device),
             Memory::Unified(buffer) => Ok(buffer.view()),
@@ -173,7 +186,10 @@ impl PooledBuffer {
     }
 
     /// The memory as the source of a transfer.
-    pub(crate) fn source(&self) -> Result<Source<'_>> {
+    ///
+    /// # Errors
+    /// Never while it is not dropped.
+    pub fn source(&self) -> Result<Source<'_>> {
         match &self.memory {
             Memory::Host(buffer) => Ok(Source::Host(buffer)),
             Memory::Unified(buffer) => Ok(Source::Unified(buffer)),
