@@ -68,6 +68,22 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    call(|state| {
+        // It does not cross the link.
+        ensure(!COPY.strikes(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        check_device_range(from as usize, bytes)?;
+        check_device_range(to as usize, bytes)?;
+        enqueue(state, stream, Operation::Copy { to: to as usize, from: from as usize, bytes })
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream) -> CUresult {
     call(|state| {
         check_device_range(to as usize, bytes)?;

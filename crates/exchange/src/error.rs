@@ -45,6 +45,15 @@ pub enum Error {
     /// Rows cannot be put together.
     #[error(transparent)]
     Arrow(Arc<ArrowError>),
+    /// A GPU fails, or has no memory.
+    #[error(transparent)]
+    Device(Arc<overspill_machine::Error>),
+}
+
+impl From<overspill_machine::Error> for Error {
+    fn from(error: overspill_machine::Error) -> Self {
+        Self::Device(Arc::new(error))
+    }
 }
 
 impl From<overspill_join::JoinError> for Error {

@@ -2,7 +2,7 @@
 //!
 //! A rank is a GPU or a socket, with a process or a thread of its own; a [`Topology`] says which are on one node. A [`transport`] brings
 //! messages from rank to rank. A [`ShuffleSpec`] brings rows with equal keys to the same rank, on the way that its [`Levels`] say; a [`RowsSpec`] brings them
-//! to one rank, or to all.
+//! to one rank, or to all. A [`DeviceShuffleSpec`] does the former with rows in GPU memory.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,6 +45,7 @@
 //!            └▶ all_to_all ─▶ transport ─▶ topology
 //!   rows ───────────┘              │
 //!   gather ────────────────────────┘
+//!   device ─▶ transport
 //!   measure ─▶ rows, partition, member ─▶ gather
 //! ```
 
@@ -52,6 +53,7 @@
 #![deny(unsafe_code)]
 
 mod all_to_all;
+mod device;
 mod error;
 mod gather;
 mod heavy_keys;
@@ -65,6 +67,7 @@ mod topology;
 pub mod transport;
 
 pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, Work};
+pub use device::{DeviceColumn, DeviceShuffle, DeviceShuffleSpec, DeviceTable};
 pub use error::{Error, Result};
 pub use gather::all_gather;
 pub use heavy_keys::{HeavyKeys, Side};

@@ -13,7 +13,10 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_exchange::Topology;
-use overspill_exchange::transport::{MpiRank, Network, in_process, is_rank_of_mpi};
+use overspill_exchange::transport::{Endpoint, MpiRank, Network, in_process, is_rank_of_mpi};
+use overspill_experiments::{DeviceArgs, Gpu};
+use overspill_machine::DeviceKind;
+use overspill_machine::driver::Driver;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -56,6 +59,10 @@ pub struct ExchangeArgs {
     /// MB that a rank receives in a second, over a network that is made so slow [default: no network]
     #[arg(long, value_name = "N")]
     pub network: Option<NonZeroUsize>,
+
+    /// The GPU that shuffles rows in its memory. Ranks of a node have one each, as far as there are some.
+    #[command(flatten)]
+    pub device: DeviceArgs,
 
     /// Number of runs; the median is shown
     #[arg(long, default_value = "3", value_name = "N")]
@@ -103,8 +110,22 @@ fn run_threads(args: &ExchangeArgs) -> Result<Report<'_>> {
     let endpoints = in_process(&Arc::new(topology), network);
     let parts: Vec<_> = (0..ranks).map(|rank| rows(args, rank, ranks)).collect::<Result<_>>()?;
     let work = endpoints.iter().zip(parts).collect();
-    let mut reports = on_each(work, |(endpoint, batches)| RankRun::new(endpoint.clone(), batches).run(args, None))?;
+    let mut reports = on_each(work, |(endpoint, batches): (&Arc<Endpoint>, _)| {
+        RankRun::new(endpoint.clone(), batches, gpu_of(args, endpoint)).run(args, None)
+    })?;
     Ok(reports.swap_remove(0))
+}
+
+/// The GPU of a rank, or why it has none.
+fn gpu_of(args: &ExchangeArgs, endpoint: &Endpoint) -> Result<Gpu, String> {
+    let mut device = args.device.clone();
+    if device.device == DeviceKind::Gpu {
+        let gpus = Driver::nvidia().map_err(|error| error.to_string())?.device_count();
+        let neighbours = endpoint.topology().neighbours(endpoint.rank());
+        let place = neighbours.iter().position(|rank| *rank == endpoint.rank()).unwrap_or(0);
+        device.gpu = (device.gpu + place) % gpus;
+    }
+    device.open().map_err(|error| error.to_string())?.gpu
 }
 
 /// Runs this rank of an MPI job. The first has the report.
@@ -118,7 +139,8 @@ fn run_mpi(args: &ExchangeArgs) -> Result<Option<Report<'_>>> {
     let endpoint = mpi.endpoint().clone();
     let rank = endpoint.rank();
     let report = rows(args, rank, endpoint.topology().ranks())
-        .and_then(|batches| RankRun::new(endpoint, batches).run(args, Some(&mpi)));
+        .and_then(|batches| RankRun::new(endpoint.clone(), batches, gpu_of(args, &endpoint)).run(args, Some(&mpi)));
+    drop(endpoint);
     mpi.end().map_err(failed)?;
     report.map(|report| (rank == 0).then_some(report))
 }
@@ -168,6 +190,7 @@ mod tests {
             millions: 0.02,
             round: 100,
             network: NonZeroUsize::new(1000),
+            device: DeviceArgs { device: DeviceKind::Cpu, gpu: 0, gpu_memory_limit: None, emulated_driver: None },
             runs: NonZeroUsize::MIN,
             json: None,
         };

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use futures::executor::block_on;
 use futures::{TryStreamExt, stream};
 use overspill_exchange::transport::{Endpoint, MpiRank};
-use overspill_exchange::{Columns, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec};
+use overspill_exchange::{Columns, DeviceShuffleSpec, DeviceTable, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec};
+use overspill_experiments::Gpu;
 
 use super::ExchangeArgs;
 use super::report::{AllToAllSeconds, Measured, Report};
-use super::way::{WAYS, Way};
+use super::way::{Way, ways};
 use crate::member::Member;
 use crate::report::{failed, median, tell};
 
@@ -23,11 +24,12 @@ const MOST_BYTES: usize = 1 << 30;
 pub struct RankRun {
     member: Member,
     batches: Vec<RecordBatch>,
+    gpu: Result<Gpu, String>,
 }
 
 impl RankRun {
-    pub fn new(endpoint: Arc<Endpoint>, batches: Vec<RecordBatch>) -> Self {
-        Self { member: Member::new(endpoint), batches }
+    pub fn new(endpoint: Arc<Endpoint>, batches: Vec<RecordBatch>, gpu: Result<Gpu, String>) -> Self {
+        Self { member: Member::new(endpoint), batches, gpu }
     }
 
     /// Shuffles the rows on each way, as often as is asked for. Every rank has the report of all.
@@ -42,8 +44,11 @@ impl RankRun {
         let own = own.fold([0, 0], |[rows, bytes], [more_rows, more_bytes]| [rows + more_rows, bytes + more_bytes]);
         let all = self.member.gather(&own.map(|count| count as u64))?;
         let [rows, bytes] = [0, 1].map(|place| all.iter().map(|words| words[place]).sum::<u64>());
-        let (mut copies, mut bounds, mut alone, mut times) = (vec![], vec![], vec![], vec![vec![]; WAYS.len()]);
-        let mut sent = [[Columns::default(); 2]; WAYS.len()];
+        // Rows go from GPU to GPU, or not at all.
+        let with_gpu = self.member.gather(&[u64::from(self.gpu.is_ok())])?;
+        let ways = ways(with_gpu.iter().all(|words| words[0] == 1));
+        let (mut copies, mut bounds, mut alone, mut times) = (vec![], vec![], vec![], vec![vec![]; ways.len()]);
+        let mut sent = vec![[Columns::default(); 2]; ways.len()];
         for run in 0..args.runs.get() {
             copies.push(self.copy()?);
             if let Some(mpi) = mpi {
@@ -54,17 +59,18 @@ impl RankRun {
                 bounds.push(seconds / share);
                 alone.push(self.exchange_alone(args, rows)?);
             }
-            for (number, way) in WAYS.into_iter().enumerate() {
+            for (number, way) in ways.iter().copied().enumerate() {
                 if endpoint.rank() == 0 {
                     tell(&format!("run {}: {}", run + 1, way.name()));
                 }
-                let (seconds, columns) = self.shuffle(args, way, rows)?;
+                let (seconds, columns) =
+                    if way.is_on_gpu { self.shuffle_on_gpu(way, rows)? } else { self.shuffle(args, way, rows)? };
                 times[number].push(seconds);
                 sent[number] = columns;
             }
         }
         let median = |times| median(times).unwrap_or(f64::NAN);
-        let measured = WAYS.into_iter().zip(times).zip(sent).map(|((way, times), [across, within])| Measured {
+        let measured = ways.into_iter().zip(times).zip(sent).map(|((way, times), [across, within])| Measured {
             way,
             seconds: median(times),
             across,
@@ -78,6 +84,7 @@ impl RankRun {
             rows,
             bytes,
             copy: median(copies),
+            no_gpu_because: self.gpu.as_ref().err().cloned(),
             all_to_all: mpi.is_some().then(|| AllToAllSeconds { mpi: median(bounds), ours: median(alone) }),
             measured: measured.collect(),
         })
@@ -122,9 +129,26 @@ impl RankRun {
         Ok(seconds)
     }
 
+    /// Shuffles the rows from GPU memory to GPU memory, as `shuffle` does.
+    fn shuffle_on_gpu(&mut self, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
+        let Self { member, batches, gpu: Ok(gpu) } = self else { return exec_err!("A rank has no GPU.") };
+        let (kernels, stream) = (&gpu.kernels, &gpu.stream);
+        let table = DeviceTable::upload(stream, &batches[0].schema(), batches).map_err(failed)?;
+        let mut counted = (0, vec![]);
+        let seconds = member.slowest(|member| {
+            let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: way.levels };
+            let started = Instant::now();
+            let shuffled = block_on(spec.run(&member.job(), kernels, stream, table)).map_err(failed)?;
+            let seconds = started.elapsed().as_secs_f64();
+            counted = (shuffled.table.rows(), shuffled.metrics);
+            Ok(seconds)
+        })?;
+        Ok((seconds, self.sums(counted.0, &counted.1, expected)?))
+    }
+
     /// Shuffles the rows. Returns the seconds until all ranks have theirs, and what all have sent across nodes and within.
     fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
-        let mut words = vec![];
+        let mut counted = (0, vec![]);
         let batches = &self.batches;
         let seconds = self.member.slowest(|member| {
             let spec = ShuffleSpec {
@@ -140,16 +164,20 @@ impl RankRun {
             let input = stream::iter(batches.clone().into_iter().map(Ok::<_, overspill_exchange::Error>));
             let started = Instant::now();
             let shuffle = spec.start(&member.job(), input).map_err(failed)?;
-            let (rows, metrics) = received(shuffle)?;
-            let seconds = started.elapsed().as_secs_f64();
-            words.push(rows);
-            for level in metrics.iter().map(|level| level.exchanged()) {
-                for columns in [level.across, level.within] {
-                    words.extend([columns.messages, columns.bytes, columns.sent_bytes]);
-                }
-            }
-            Ok(seconds)
+            counted = received(shuffle)?;
+            Ok(started.elapsed().as_secs_f64())
         })?;
+        Ok((seconds, self.sums(counted.0, &counted.1, expected)?))
+    }
+
+    /// What all ranks have sent across nodes and within, once all rows have arrived.
+    fn sums(&mut self, rows: u64, metrics: &[ExchangeMetrics], expected: u64) -> Result<[Columns; 2]> {
+        let mut words = vec![rows];
+        for level in metrics.iter().map(|level| level.exchanged()) {
+            for columns in [level.across, level.within] {
+                words.extend([columns.messages, columns.bytes, columns.sent_bytes]);
+            }
+        }
         let all = self.member.gather(&words)?;
         all_arrived(all.iter().map(|words| words[0]).sum(), expected)?;
         let mut sent = [Columns::default(); 2];
@@ -161,7 +189,7 @@ impl RankRun {
                 sum.sent_bytes += columns[2];
             }
         }
-        Ok((seconds, sent))
+        Ok(sent)
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Report<'a> {
     pub copy: f64,
     /// Seconds in which as many bytes get from each rank to each without partitioning, among ranks of an MPI job.
     pub all_to_all: Option<AllToAllSeconds>,
+    /// Why rows in GPU memory were not shuffled, if they were not.
+    pub no_gpu_because: Option<String>,
     pub measured: Vec<Measured>,
 }
 
@@ -50,6 +52,7 @@ impl Report<'_> {
             json!({
                 "levels": if measured.way.levels == Levels::One { 1 } else { 2 },
                 "compressed": measured.way.is_compressed,
+                "on_gpu": measured.way.is_on_gpu,
                 "seconds": measured.seconds,
                 "across": columns(measured.across),
                 "within": columns(measured.within),
@@ -98,6 +101,9 @@ impl Display for Report<'_> {
             let (name, across, within) = (way.name(), cell(across), cell(within));
             writeln!(f, "{name:<24} {seconds:>8.3} {:>8.2} {across:>24} {within:>24}", rate(*seconds))?;
         }
-        Ok(())
+        match &self.no_gpu_because {
+            Some(reason) => writeln!(f, "GPU: refused, {reason}"),
+            None => Ok(()),
+        }
     }
 }

@@ -454,6 +454,35 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
 }
 
 #[test]
+fn rows_in_gpu_memory_are_exchanged() {
+    let shell = Shell::new();
+    let words = "exchange --ranks 4 --ranks-per-node 2 --millions 0.003 --runs 1 --device emulated --json f.json";
+    let run = bench_with_the_emulated_driver(&shell, "", &words.split_whitespace().collect::<Vec<_>>());
+    assert!(run.status.success(), "{}", text(&run));
+    let told: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    let ways = told["ways"].as_array().unwrap();
+    let of = |levels: u64, on_gpu: bool| {
+        let is_it =
+            |way: &&serde_json::Value| way["levels"] == levels && way["on_gpu"] == on_gpu && way["compressed"] == false;
+        ways.iter().find(is_it).unwrap_or_else(|| panic!("{levels} levels: {told}"))
+    };
+    for levels in [1, 2] {
+        // The same rows go to the same ranks.
+        let [on_cpu, on_gpu] = [false, true].map(|on_gpu| of(levels, on_gpu));
+        for place in ["across", "within"] {
+            let [ours, theirs] = [on_gpu, on_cpu].map(|way| way[place]["sent_bytes"].as_f64().unwrap());
+            assert!((0.9..1.1).contains(&(ours / theirs)), "{told}");
+        }
+        assert!(on_gpu["seconds"].as_f64().unwrap() > 0.0, "{told}");
+    }
+    // Two columns, from each rank to the two of the other node, or to one of them.
+    assert_eq!([of(1, true), of(2, true)].map(|way| way["across"]["messages"].as_u64().unwrap()), [16, 8]);
+    let run =
+        shell.run(&["bench", "exchange", "--ranks", "2", "--millions", "0.001", "--runs", "1", "--device", "cpu"]);
+    assert!(run.out.contains("GPU: refused, left out by --device cpu"), "{}", run.out);
+}
+
+#[test]
 fn keys_that_the_cpu_counts_cross_the_link_once_less() {
     let shell = Shell::new();
     // Threads that join parts of the probe side each read the build side, and how many come to do so is a matter of time.

@@ -158,26 +158,26 @@ impl ExchangeMetrics {
         add(&self.0.decompressing_nanoseconds, time.as_nanos() as u64);
     }
 
-    pub(super) fn round(&self) {
+    pub(crate) fn round(&self) {
         add(&self.0.rounds, 1);
     }
 
-    pub(super) fn column(&self, is_neighbour: bool, bytes: usize, sent_bytes: usize) {
+    pub(crate) fn column(&self, is_neighbour: bool, bytes: usize, sent_bytes: usize) {
         let counters = if is_neighbour { &self.0.within } else { &self.0.across };
         add(&counters.messages, 1);
         add(&counters.bytes, bytes as u64);
         add(&counters.sent_bytes, sent_bytes as u64);
     }
 
-    pub(super) fn kept(&self, rows: usize) {
+    pub(crate) fn kept(&self, rows: usize) {
         add(&self.0.kept_rows, rows as u64);
     }
 
-    pub(super) fn sent(&self, rows: usize) {
+    pub(crate) fn sent(&self, rows: usize) {
         add(&self.0.sent_rows, rows as u64);
     }
 
-    pub(super) fn received(&self, rows: usize) {
+    pub(crate) fn received(&self, rows: usize) {
         add(&self.0.received_rows, rows as u64);
     }
 

@@ -1,6 +1,7 @@
 //! Shuffles of random tables among the ranks of one process.
 
 mod all_to_all;
+mod device;
 mod failures;
 mod messages;
 mod overlap;

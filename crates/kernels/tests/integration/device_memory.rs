@@ -60,3 +60,21 @@ fn what_is_kept_goes_with_the_device() {
     drop(device);
     assert_eq!(gpu.held(), before);
 }
+
+#[test]
+fn parts_are_read_and_copied() {
+    let gpu = TestGpu::start();
+    let device = gpu.driver.device(0, 64 * MIB).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let from = DeviceBuffer::from_slice(&stream, &(0..1000_u64).collect::<Vec<_>>()).unwrap();
+    let mut to = DeviceBuffer::from_slice(&stream, &[u64::MAX; 10]).unwrap();
+    to.copy_at(&stream, 16, from.view().slice(800, 24).unwrap()).unwrap();
+    to.copy_at(&stream, 80, from.view().slice(0, 0).unwrap()).unwrap();
+    let mut part = [0; 5];
+    to.read_at(&stream, 8, &mut part).unwrap();
+    assert_eq!(part, [u64::MAX, 100, 101, 102, u64::MAX]);
+    // Nothing goes beyond the end.
+    assert!(to.copy_at(&stream, 64, from.view().slice(0, 24).unwrap()).is_err());
+    assert!(to.read_at(&stream, 48, &mut part).is_err());
+    assert!(to.read_at(&stream, u64::MAX, &mut part).is_err());
+}

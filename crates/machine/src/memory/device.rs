@@ -9,9 +9,10 @@ use crate::driver::{Device, Stream, Ticket};
 use crate::memory::{Plain, Readable, View, ViewMut};
 use crate::{Error, Result};
 
-/// The names in timelines of a copy to GPU memory, a copy from it, and filling it.
+/// The names in timelines of a copy to GPU memory, a copy from it, one within it, and filling it.
 pub(super) const TO_GPU: &str = "copy to GPU";
 pub(super) const TO_CPU: &str = "copy to CPU";
+const WITHIN: &str = "copy within GPU";
 pub(super) const FILL: &str = "fill";
 
 /// Memory of a device. It is counted against the device's limit and freed when dropped.
@@ -164,20 +165,29 @@ impl DeviceBuffer {
     /// # Errors
     /// As [`DeviceBuffer::read_into`].
     pub fn read_all<T: Copy + Plain>(stream: &Stream, columns: &mut [(&Self, &mut [T])]) -> Result<()> {
-        let queued = columns.iter_mut().try_for_each(|(buffer, values)| buffer.queue_read(stream, values));
+        let queued = columns.iter_mut().try_for_each(|(buffer, values)| buffer.queue_read(stream, 0, values));
         stream.synchronize().and(queued)
     }
 
-    /// Queues a copy of the first values. The caller waits for the stream before it uses `values` otherwise.
-    fn queue_read<T: Copy + Plain>(&self, stream: &Stream, values: &mut [T]) -> Result<()> {
-        self.check(size_of_val(values) as u64)?;
+    /// Copies values from a place of the buffer, given by its first byte, after the stream's queued work, and waits for the copy.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::read_into`].
+    pub fn read_at<T: Copy + Plain>(&self, stream: &Stream, offset: u64, values: &mut [T]) -> Result<()> {
+        let queued = self.queue_read(stream, offset, values);
+        stream.finish(queued, || stream.synchronize())
+    }
+
+    /// Queues a copy of values from a place on. The caller waits for the stream before it uses `values` otherwise.
+    fn queue_read<T: Copy + Plain>(&self, stream: &Stream, offset: u64, values: &mut [T]) -> Result<()> {
+        self.check(offset.saturating_add(size_of_val(values) as u64))?;
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
         stream.ask(TO_CPU, Some(size_of_val(values) as u64), |stream| {
             // SAFETY: fits, as checked, and the caller waits until the stream is done with both.
-            unsafe { result::memcpy_dtoh_async(values, self.address, stream) }
+            unsafe { result::memcpy_dtoh_async(values, self.address + offset, stream) }
                 .map_err(self.device.failed("copying from it"))
         })
     }
@@ -219,6 +229,26 @@ impl DeviceBuffer {
         });
         self.is_queued(stream);
         asked
+    }
+
+    /// Copies memory of the same device to a place of the buffer, given by its first byte, after the stream's queued work, and waits for
+    /// the copy.
+    ///
+    /// # Errors
+    /// If it does not fit, or the copy fails. Then the contents of the place are unspecified.
+    pub fn copy_at(&mut self, stream: &Stream, offset: u64, from: View<'_>) -> Result<()> {
+        self.check(offset.saturating_add(from.bytes()))?;
+        if from.bytes() == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let size = usize::try_from(from.bytes()).map_err(Error::invalid)?;
+        let queued = stream.ask(WITHIN, Some(from.bytes()), |stream| {
+            // SAFETY: it fits, as checked. Both ranges are borrowed until the stream is done with them.
+            unsafe { result::memcpy_dtod_async(self.address + offset, from.address(), size, stream) }
+                .map_err(self.device.failed("copying within it"))
+        });
+        stream.finish(queued, || stream.synchronize())
     }
 
     /// Remembers that an operation has been queued.
