@@ -8,9 +8,10 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_kernels::{
-    Algorithm, Extents, HashFunction, HashPartitioner, HashPartitioning, HashTable, Input, JoinSide, KeyColumn,
-    KeyWidth, MemoryAccess, MovedColumn, Output, PairAggregate, PartitionPlan, PartitionedJoin, PartitionedSide,
-    Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Values, check_mapping, murmur3_word,
+    Algorithm, Extents, Gather, HashFunction, HashPartitioner, HashPartitioning, HashTable, Input, JoinSide, KeyColumn,
+    KeyWidth, LocalJoin, MemoryAccess, MovedColumn, Output, PairAggregate, PartitionPlan, PartitionedJoin,
+    PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Values, check_mapping,
+    murmur3_word,
 };
 use overspill_machine::Error as MachineError;
 use overspill_machine::driver::Stream;
@@ -54,6 +55,8 @@ pub enum KernelCheck {
     HashPartition,
     /// A hash table of each kind.
     Table(TableChecked),
+    /// A local join of a rank, whose pairs are made rows.
+    LocalJoin,
     /// A join of partitions in the scratchpad.
     PartitionedJoin,
     /// A transfer method.
@@ -81,7 +84,7 @@ impl KernelCheck {
             .chain(partitions.map(|(algorithm, pinned)| Self::Partition(algorithm, pinned)))
             .chain([Self::TwoPartitioners, Self::HashPartition])
             .chain(tables.map(Self::Table))
-            .chain([Self::PartitionedJoin])
+            .chain([Self::LocalJoin, Self::PartitionedJoin])
             .chain(TransferMethod::ALL.map(Self::Transfer))
             .chain([Self::Mapping])
             .collect()
@@ -99,6 +102,7 @@ impl KernelCheck {
             Self::Table(TableChecked::Perfect) => "check-table-perfect".to_owned(),
             Self::Table(TableChecked::LinearProbing) => "check-table-linear-probing".to_owned(),
             Self::Table(TableChecked::MultiValue) => "check-table-multi-value".to_owned(),
+            Self::LocalJoin => "check-local-join".to_owned(),
             Self::PartitionedJoin => "check-partitioned-join".to_owned(),
             Self::Transfer(method) => format!("check-transfer-{method}"),
             Self::Mapping => "check-mapping".to_owned(),
@@ -117,6 +121,7 @@ impl KernelCheck {
             Self::TwoPartitioners => halves(gpu, effort),
             Self::HashPartition => hash_partition(gpu, effort),
             Self::Table(kind) => table(gpu, effort, kind),
+            Self::LocalJoin => local_join(gpu, effort),
             Self::PartitionedJoin => partitioned_join(gpu, effort),
             Self::Transfer(method) => {
                 method.check_device(gpu.device().properties())?;
@@ -334,6 +339,51 @@ fn table(gpu: &Gpu, effort: CheckEffort, checked: TableChecked) -> Result<()> {
         expect(table.build(&gpu.stream, &build_side)? == 0, || format!("building a table, run {repeat}"))?;
         let found = table.probe_aggregate(&gpu.stream, &probe_side, &PairAggregate::SUMS)?;
         expect((found.matches, found.sum()) == expected, || format!("probing a table, run {repeat}"))?;
+    }
+    Ok(())
+}
+
+fn two_columns((high, low): &(DeviceBuffer, DeviceBuffer)) -> [KeyColumn<'_>; 2] {
+    [(high, 8), (low, 4)].map(|(column, width)| KeyColumn {
+        values: column.view(),
+        width,
+        is_float: false,
+        validity: None,
+    })
+}
+
+/// Keys of two columns. Every build key is there twice, and half of the probe rows have one of them.
+fn local_join(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+    let (rows, stream) = (effort.tuples, &gpu.stream);
+    let (build_rows, keys) = (rows / 4 / 2 * 2, rows / 4 / 2);
+    let number = |row: u64| (row * 7 + 3) % keys;
+    // The lower column alone is the same for many rows.
+    let columns = |numbers: &[u64]| -> Result<_> {
+        let high: Vec<u64> = numbers.iter().map(|number| number / 3).collect();
+        let low: Vec<u32> = numbers.iter().map(|number| (number % 3) as u32).collect();
+        Ok((DeviceBuffer::from_slice(stream, &high)?, DeviceBuffer::from_slice(stream, &low)?))
+    };
+    let build: Vec<u64> = (0..build_rows).map(|row| row / 2).collect();
+    let probe: Vec<u64> = (0..rows).map(|row| if row % 2 == 0 { number(row) } else { keys + row }).collect();
+    let (build_columns, probe_columns) = (columns(&build)?, columns(&probe)?);
+    let payload = DeviceBuffer::from_slice(stream, &build)?;
+    let (join, gather) = (LocalJoin::new(&gpu.kernels)?, Gather::new(&gpu.kernels)?);
+    let probe_rows = || (0..rows).step_by(2);
+    let expected: Vec<u64> = probe_rows().flat_map(|row| [number(row); 2]).collect();
+    let expected_rows: Vec<u32> = probe_rows().flat_map(|row| [row as u32; 2]).collect();
+    for repeat in 0..effort.repeats {
+        let table = join.build(stream, build_rows, &two_columns(&build_columns))?;
+        let pairs = join.probe(stream, &table, rows, &two_columns(&probe_columns))?;
+        let mut to = DeviceBuffer::new(gpu.device(), pairs.build.count() * 8)?;
+        to.fill(stream, POISON)?;
+        let column = MovedColumn { from: payload.view(), to: to.view_mut(), width: 8 };
+        gather.run(stream, &pairs.build, &mut [column])?;
+        let found: Vec<u64> = to.read(stream, size(pairs.build.count()))?;
+        // Both rows of a key, in any order.
+        let build_rows = pairs.build.read(stream)?;
+        let are_both = build_rows.chunks(2).all(|pair| matches!(pair, [one, other] if one ^ other == 1));
+        let is_right = found == expected && pairs.probe.read(stream)? == expected_rows && are_both;
+        expect(is_right, || format!("a local join, run {repeat}"))?;
     }
     Ok(())
 }

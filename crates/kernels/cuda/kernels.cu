@@ -3,9 +3,11 @@
 
 #include "codec/compress.cuh"
 #include "codec/decompress.cuh"
+#include "gather.cuh"
 #include "hash_partition/count.cuh"
 #include "hash_partition/scatter.cuh"
 #include "index/look_up.cuh"
+#include "join/local.cuh"
 #include "join/no_partitioning.cuh"
 #include "join/partitioned.cuh"
 #include "memory_access.cuh"
@@ -35,6 +37,7 @@ OVERSPILL_KERNEL(sizes_of_arguments, u64* sizes) {
     sizes[8] = sizeof(ColumnTask);
     sizes[9] = sizeof(HashPartitionArguments);
     sizes[10] = sizeof(MovedColumn);
+    sizes[11] = sizeof(LocalJoinArguments);
 }
 
 // Prefix sums.
@@ -146,6 +149,15 @@ OVERSPILL_SHARED_BUILD(linear_probing)
 OVERSPILL_KERNEL(schedule_join_tasks, const u64* build_starts, const u64* build_totals, const u64* probe_starts, const u64* probe_totals,
                  u32 fanout, u64 piece, JoinTask* tasks, u64 capacity, u64* count) {
     schedule_tasks(build_starts, build_totals, probe_starts, probe_totals, fanout, piece, tasks, capacity, count);
+}
+
+// The local join of a rank.
+
+OVERSPILL_KERNEL(local_join_build, const LocalJoinArguments arguments) { build_row_numbers(arguments); }
+OVERSPILL_KERNEL(local_join_count, const LocalJoinArguments arguments) { count_local_matches(arguments); }
+OVERSPILL_KERNEL(local_join_write, const LocalJoinArguments arguments) { write_local_pairs(arguments); }
+OVERSPILL_KERNEL(gather, const u32* numbers, u64 count, const MovedColumn* columns, u64 column_count) {
+    gather_rows(numbers, count, columns, column_count);
 }
 
 // Lookups in an index over sorted keys.

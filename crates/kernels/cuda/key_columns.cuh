@@ -38,6 +38,43 @@ struct KeyColumns {
     u32 columns;
     // The bits of all columns.
     u32 bits;
+
+    __device__ __forceinline__ bool has_null(u64 row) const {
+        for (u32 at = 0; at < columns; ++at) {
+            if (!column[at].is_valid(row)) return true;
+        }
+        return false;
+    }
+
+    // The hash of a key of any length: each of its words is hashed with the hash of those before it as the seed.
+    __device__ __forceinline__ u32 hash(u64 row, u32 seed) const {
+        u32 hash = seed;
+        for (u32 at = 0; at < columns; ++at) {
+            const KeyColumn& own = column[at];
+            with_type_of_width(own.width, [&](auto type) {
+                using T = decltype(type);
+                const TwoWords value = own.bits(static_cast<const T*>(own.values)[row]);
+                hash = murmur3_word(value.first, hash);
+                if constexpr (sizeof(T) == sizeof(TwoWords)) hash = murmur3_word(value.second, hash);
+            });
+        }
+        return hash;
+    }
+
+    // Whether a key equals one of other columns, whose types are the same.
+    __device__ __forceinline__ bool are_equal(u64 row, const KeyColumns& others, u64 other_row) const {
+        bool are_equal = true;
+        for (u32 at = 0; at < columns && are_equal; ++at) {
+            const KeyColumn& own = column[at];
+            with_type_of_width(own.width, [&](auto type) {
+                using T = decltype(type);
+                const TwoWords value = own.bits(static_cast<const T*>(own.values)[row]);
+                const TwoWords other = own.bits(static_cast<const T*>(others.column[at].values)[other_row]);
+                are_equal = value.first == other.first && value.second == other.second;
+            });
+        }
+        return are_equal;
+    }
 };
 
 // The keys of rows, each at most 128 bits, packed into a word of 64 bits or of 128: each column is appended below those before it.

@@ -7,6 +7,7 @@
 
 mod codec;
 mod columns;
+mod gather;
 mod hash;
 mod hash_partition;
 mod index;
@@ -22,13 +23,14 @@ mod share;
 
 pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor, Timed};
 pub use columns::{KeyColumn, MovedColumn};
+pub use gather::{Gather, RowNumbers};
 pub use hash::{HashFunction, Radix, murmur3_word};
 pub use hash_partition::{HashPartitioner, HashPartitioning, HashPartitions};
 pub use index::{DeviceIndex, DeviceSearch, IndexLookup, WindowedLookup};
 pub use join::{
-    AllocatedPairs, BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals,
-    PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,
-    TablePlacement, TableShares, Totals, Values,
+    AllocatedPairs, BuildKernel, HashTable, HostSlots, JoinSide, JoinedRows, LocalJoin, PairAggregate, PairFunction,
+    PairSide, PairTotals, PartitionedJoin, PartitionedSide, Place, Position, RowTable, SharedBuild, SharedLists,
+    SharedSlots, TableKind, TablePlacement, TableShares, Totals, Values,
 };
 pub use mapping::check_mapping;
 pub use measure::{GpuEffort, measure_gpu};

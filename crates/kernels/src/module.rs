@@ -10,7 +10,7 @@ use crate::codec::{ChunkTask, ColumnTask};
 use crate::columns::MovedColumnArguments;
 use crate::hash_partition::HashPartitionArguments;
 use crate::index::IndexArguments;
-use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
+use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask, LocalJoinArguments};
 use crate::partition::PartitionArguments;
 use crate::selection::SelectionArguments;
 use crate::share::Share;
@@ -28,7 +28,7 @@ pub struct Kernels {
 }
 
 /// Sizes of the structures that Rust and CUDA C++ both declare, in the order of the kernel `sizes_of_arguments`.
-const SIZES: [u64; 11] = [
+const SIZES: [u64; 12] = [
     size_of::<PartitionArguments>() as u64,
     size_of::<JoinInput>() as u64,
     size_of::<HashTableArguments>() as u64,
@@ -40,6 +40,7 @@ const SIZES: [u64; 11] = [
     ColumnTask::BYTES,
     size_of::<HashPartitionArguments>() as u64,
     size_of::<MovedColumnArguments>() as u64,
+    size_of::<LocalJoinArguments>() as u64,
 ];
 
 impl Kernels {
@@ -81,7 +82,7 @@ impl Kernels {
         let sizes = DeviceBuffer::new(self.device(), size_of_val(&SIZES) as u64)?;
         let address = sizes.view().address();
         let function = self.function("sizes_of_arguments")?;
-        // SAFETY: the kernel writes eleven 8-byte numbers, and the buffer is read after the stream is done.
+        // SAFETY: the kernel writes twelve 8-byte numbers, and the buffer is read after the stream is done.
         unsafe {
             function.launch(
                 &stream,

@@ -15,6 +15,7 @@ mod hash_partitions;
 mod index;
 mod interleaved;
 mod join;
+mod local_joins;
 mod memory_access;
 mod partition;
 mod prefix_sum;
