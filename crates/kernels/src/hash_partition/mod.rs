@@ -21,7 +21,8 @@ const MOST_KEY_BITS: u32 = 128;
 ///
 /// It is `hash * partitions / 2^32`, rounded down, of the MurmurHash3 of 32 bits of the row's key. A key is a word of 64 bits that its
 /// columns are packed into, each appended below those before it, or of 128 bits if they do not fit one, of which the lower half is hashed
-/// first. `overspill-exchange` partitions so on the CPU, and both give a row the same partition.
+/// first. `overspill-exchange` partitions so on the CPU, and both give a row the same partition, with these exceptions: kernels know neither
+/// keys whose nulls are equal, nor text, truth values and other keys without a fixed width, nor heavy keys that go elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashPartitioning {
     /// How many partitions there are.
