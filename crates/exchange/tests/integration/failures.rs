@@ -138,8 +138,9 @@ fn ranks_with_other_rows_are_named() {
         let batch = if rank == 1 { other.clone() } else { keys(1000) };
         shuffle(&job, spec(&batch, Levels::One), vec![batch]).unwrap_err().to_string()
     });
-    assert!(errors.iter().all(|error| error == &errors[0]), "{errors:?}");
-    assert!(errors[0].contains("(key Int32)") && errors[0].contains("(key Int64)"), "{errors:?}");
+    // Several ranks may see it at once, each in what another has sent.
+    let names_both = |error: &String| error.contains("(key Int32)") && error.contains("(key Int64)");
+    assert!(errors.iter().all(names_both), "{errors:?}");
 }
 
 /// Who reads does not take rows that are missing for the end, whoever drives.
