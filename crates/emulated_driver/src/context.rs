@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{CUcontext, CUresult};
 
 thread_local! {
     /// The current context of this thread: the device's number plus one, or 0 for none.
@@ -15,4 +15,9 @@ pub fn current() -> Result<usize, CUresult> {
         0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
         number => Ok(number - 1),
     }
+}
+
+/// The device of a context.
+pub fn device_of(context: CUcontext) -> Result<usize, CUresult> {
+    (context as usize).checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }

@@ -2,8 +2,9 @@
 
 use std::ffi::{c_uchar, c_uint, c_void};
 
-use cudarc::driver::sys::{CUdeviceptr, CUmemLocation, CUresult, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUmemLocation, CUresult, CUstream};
 
+use crate::context;
 use crate::error::{Outcome, ensure};
 use crate::pieces::is_mapped;
 use crate::queue::{Operation, name};
@@ -79,6 +80,27 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
         ensure(!COPY.strikes(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         check_device_range(from as usize, bytes)?;
         check_device_range(to as usize, bytes)?;
+        enqueue(state, stream, Operation::Copy { to: to as usize, from: from as usize, bytes })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyPeerAsync(
+    to: CUdeviceptr,
+    to_context: CUcontext,
+    from: CUdeviceptr,
+    from_context: CUcontext,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    call(|state| {
+        count(state, bytes)?;
+        for (address, context) in [(to, to_context), (from, from_context)] {
+            check_device_range(address as usize, bytes)?;
+            let device = context::device_of(context)?;
+            let is_its = matches!(ranges::kind_of(address as usize), Some(Kind::Device(of)) if of == device);
+            ensure(is_its, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        }
         enqueue(state, stream, Operation::Copy { to: to as usize, from: from as usize, bytes })
     })
 }

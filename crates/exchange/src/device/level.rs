@@ -168,8 +168,8 @@ impl Level {
         let rows = partitioned.partitions.rows(partition);
         metrics.kept((rows.end - rows.start) as usize);
         for (from, to) in partitioned.table.columns().iter().zip(&mut room.columns) {
-            let part = from.values.view().slice(rows.start * from.width, (rows.end - rows.start) * from.width)?;
-            to.values.copy_at(gpu.stream, room.starts[place] * from.width, part)?;
+            let part = rows.start * from.width..rows.end * from.width;
+            to.values.copy_at(gpu.stream, room.starts[place] * from.width, &from.values, part)?;
         }
         Ok(())
     }

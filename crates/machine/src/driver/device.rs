@@ -8,6 +8,7 @@ use cudarc::driver::{CudaContext, DriverError};
 use serde::Serialize;
 
 use super::kept::{Kept, PinnedBudget};
+use super::library::{Driver, DriverKind};
 use crate::{Error, Result};
 
 /// Device properties reported by the driver. Sizes are in bytes unless named otherwise.
@@ -163,6 +164,19 @@ impl Device {
 
     pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.context
+    }
+
+    /// Whether its memory is CPU memory, which any code may read and write, as the stand-in's is.
+    pub fn is_emulated(&self) -> bool {
+        Driver::loaded().is_some_and(|driver| driver.kind() == DriverKind::Emulated)
+    }
+
+    /// Makes this the current device of this thread, for libraries that are given addresses of its memory.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn make_current(&self) -> Result<()> {
+        self.bind()
     }
 
     /// Makes this the current device for driver calls of this thread.

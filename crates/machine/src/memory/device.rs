@@ -1,5 +1,6 @@
 //! GPU memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::result;
@@ -9,10 +10,11 @@ use crate::driver::{Device, Stream, Ticket};
 use crate::memory::{Plain, Readable, View, ViewMut};
 use crate::{Error, Result};
 
-/// The names in timelines of a copy to GPU memory, a copy from it, one within it, and filling it.
+/// The names in timelines of a copy to GPU memory, a copy from it, one within it, one from another GPU, and filling it.
 pub(super) const TO_GPU: &str = "copy to GPU";
 pub(super) const TO_CPU: &str = "copy to CPU";
 const WITHIN: &str = "copy within GPU";
+const FROM_PEER: &str = "copy from other GPU";
 pub(super) const FILL: &str = "fill";
 
 /// Memory of a device. It is counted against the device's limit and freed when dropped.
@@ -126,7 +128,7 @@ impl DeviceBuffer {
     }
 
     /// Queues a copy of values. The caller waits for the stream before it uses the buffer or `values` otherwise.
-    fn queue_write<T: Copy + Plain>(&self, stream: &Stream, offset: u64, values: &[T]) -> Result<()> {
+    pub(super) fn queue_write<T: Copy + Plain>(&self, stream: &Stream, offset: u64, values: &[T]) -> Result<()> {
         self.check(offset.saturating_add(size_of_val(values) as u64))?;
         if values.is_empty() {
             return Ok(());
@@ -231,24 +233,41 @@ impl DeviceBuffer {
         asked
     }
 
-    /// Copies memory of the same device to a place of the buffer, given by its first byte, after the stream's queued work, and waits for
-    /// the copy.
+    /// Copies a range of another buffer to a place of this one, given by its first byte, after the stream's queued work, and waits for the
+    /// copy. The stream is one of this buffer's device. The other buffer may be another device's: then the driver moves the bytes from
+    /// device to device, through CPU memory if their link has no peer access.
     ///
     /// # Errors
-    /// If it does not fit, or the copy fails. Then the contents of the place are unspecified.
-    pub fn copy_at(&mut self, stream: &Stream, offset: u64, from: View<'_>) -> Result<()> {
-        self.check(offset.saturating_add(from.bytes()))?;
-        if from.bytes() == 0 {
+    /// If the range is outside its buffer or does not fit this one, or the copy fails. Then the contents of the place are unspecified.
+    pub fn copy_at(&mut self, stream: &Stream, offset: u64, from: &Self, range: Range<u64>) -> Result<()> {
+        let queued = self.queue_copy(stream, offset, from, range);
+        stream.finish(queued, || stream.synchronize())
+    }
+
+    /// Queues such a copy. The caller waits for the stream before it uses either range otherwise.
+    pub(super) fn queue_copy(&self, stream: &Stream, offset: u64, from: &Self, range: Range<u64>) -> Result<()> {
+        let bytes = range.end.saturating_sub(range.start);
+        from.check(range.start.saturating_add(bytes))?;
+        self.check(offset.saturating_add(bytes))?;
+        if bytes == 0 {
             return Ok(());
         }
         self.device.bind()?;
-        let size = usize::try_from(from.bytes()).map_err(Error::invalid)?;
-        let queued = stream.ask(WITHIN, Some(from.bytes()), |stream| {
-            // SAFETY: it fits, as checked. Both ranges are borrowed until the stream is done with them.
-            unsafe { result::memcpy_dtod_async(self.address + offset, from.address(), size, stream) }
-                .map_err(self.device.failed("copying within it"))
-        });
-        stream.finish(queued, || stream.synchronize())
+        let size = usize::try_from(bytes).map_err(Error::invalid)?;
+        let (to, source) = (self.address + offset, from.address + range.start);
+        if self.device.ordinal() == from.device.ordinal() {
+            return stream.ask(WITHIN, Some(bytes), |stream| {
+                // SAFETY: both ranges are checked, and the caller waits until the stream is done with them.
+                unsafe { result::memcpy_dtod_async(to, source, size, stream) }
+                    .map_err(self.device.failed("copying within it"))
+            });
+        }
+        let [own, other] = [&self.device, &from.device].map(|device| device.context().cu_ctx());
+        stream.ask(FROM_PEER, Some(bytes), |stream| {
+            // SAFETY: as above, and each context is that of the device that has the memory.
+            unsafe { result::memcpy_peer_async(own, to, other, source, size, stream) }
+                .map_err(self.device.failed("copying from another GPU"))
+        })
     }
 
     /// Remembers that an operation has been queued.
