@@ -4,8 +4,15 @@
 #include <mpi.h>
 #include <stdlib.h>
 
+/* Open MPI and its kin declare there what they know of GPUs. Others lack the file. */
+#if defined(__has_include)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
+
 /* Rises when a function changes; Rust refuses another. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 /* All messages have a communicator of their own. */
 static MPI_Comm world = MPI_COMM_NULL;
@@ -36,6 +43,20 @@ int overspill_mpi_nodes(int *lowest) {
     MPI_Comm_free(&node);
     if (code != MPI_SUCCESS) return code;
     return MPI_Allgather(&first, 1, MPI_INT, lowest, 1, MPI_INT, world);
+}
+
+/* Whether messages may be in the memory of NVIDIA's GPUs. MPI has been started. */
+int overspill_mpi_takes_gpu_memory(void) {
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+    /* Open MPI and MVAPICH. The macro says what the headers were built for, and the function what the library does. */
+    return MPIX_Query_cuda_support();
+#elif defined(MPIX_GPU_SUPPORT_CUDA)
+    /* MPICH 4 and its kin. */
+    int is_supported = 0;
+    return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &is_supported) == MPI_SUCCESS && is_supported;
+#else
+    return 0;
+#endif
 }
 
 static MPI_Request *new_request(void) { return malloc(sizeof(MPI_Request)); }

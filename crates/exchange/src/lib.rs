@@ -66,8 +66,8 @@ mod shuffle;
 mod topology;
 pub mod transport;
 
-pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, Work};
-pub use device::{DeviceColumn, DeviceShuffle, DeviceShuffleSpec, DeviceTable};
+pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, GpuBytes, Work};
+pub use device::{DeviceColumn, DeviceShuffle, DeviceShuffleSpec, DeviceTable, GpuPath};
 pub use error::{Error, Result};
 pub use gather::all_gather;
 pub use heavy_keys::{HeavyKeys, Side};

@@ -1,5 +1,7 @@
 //! Shuffles among ranks of MPI jobs. Without `OVERSPILL_MPI_LIBRARY`, which `make test-mpi` sets, there is no MPI and nothing to test.
 
+#[path = "integration/emulated.rs"]
+mod emulated;
 #[path = "integration/rows.rs"]
 mod rows;
 
@@ -8,20 +10,33 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
 use futures::executor::block_on;
 use futures::future::try_join;
 use futures::{TryStreamExt, stream};
 use overspill_exchange::transport::{Job, JobId, MpiRank, is_rank_of_mpi};
-use overspill_exchange::{Levels, Result, ShuffleSpec, all_gather};
+use overspill_exchange::{
+    DeviceShuffleSpec, DeviceTable, Error, Exchanged, GpuBytes, GpuPath, Levels, Result, ShuffleSpec, all_gather,
+};
+use overspill_kernels::Kernels;
+use overspill_machine::driver::Stream;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use emulated::{Emulated, keys, row_numbers, sorted, tables};
 use rows::{Tables, joined};
 
 const LIBRARY: &str = "OVERSPILL_MPI_LIBRARY";
 
 /// Random tables that a job shuffles.
 const CASES: u64 = 30;
+
+/// Random tables in GPU memory that a job shuffles on each path, and failures of a GPU.
+const DEVICE_CASES: u64 = 6;
+
+/// Rows of a batch in GPU memory, so that most messages are longer than what MPI sends at once.
+const DEVICE_ROWS: usize = 20_000;
 
 fn main() {
     let Some(library) = std::env::var_os(LIBRARY) else {
@@ -37,7 +52,7 @@ fn main() {
         return;
     }
     for (ranks, per_node) in [(1, 1), (2, 1), (3, 2), (8, 4)] {
-        for case in ["shuffles", "failure"] {
+        for case in ["shuffles", "failure", "GPU memory", "GPU failures"] {
             let started = Instant::now();
             let status = start(ranks, per_node, case).status().unwrap_or_else(|error| panic!("mpirun: {error}"));
             let took = started.elapsed();
@@ -65,6 +80,8 @@ fn be_rank(mpi: &MpiRank) {
     match std::env::var("OVERSPILL_TEST_RANK_CASE").unwrap().as_str() {
         "shuffles" => (0..CASES).for_each(|seed| joins(mpi, seed)),
         "failure" => failure(mpi),
+        "GPU memory" => device_shuffles(mpi),
+        "GPU failures" => device_failures(mpi),
         "killed" => killed(mpi),
         other => panic!("no case {other}"),
     }
@@ -137,6 +154,118 @@ fn failure(mpi: &MpiRank) {
     };
     assert_eq!(error.to_string(), format!("rank {} failed: its disk is full", ranks - 1));
     assert_eq!(gather(mpi, 1, Buffer::from_vec(vec![rank as u8])).len(), ranks);
+}
+
+/// Shuffles a table in GPU memory. Returns the rows, and what was exchanged on each level.
+fn shuffle_on_gpu(
+    mpi: &MpiRank,
+    emulated: &Emulated,
+    id: u64,
+    spec: &DeviceShuffleSpec,
+    (schema, batches): (&SchemaRef, &[RecordBatch]),
+) -> Result<(RecordBatch, Vec<Exchanged>)> {
+    let job = Job::begin(mpi.endpoint(), JobId(id));
+    let run = || {
+        let device = emulated.device(mpi.endpoint().rank())?;
+        let (kernels, stream) = (Kernels::load(&device)?, Stream::new(&device)?);
+        let table = DeviceTable::upload(&stream, schema, batches)?;
+        let shuffled = block_on(spec.run(&job, &kernels, &stream, table))?;
+        let rows = shuffled.table.download(&stream, schema)?;
+        Ok((rows, shuffled.metrics.iter().map(|metrics| metrics.exchanged()).collect()))
+    };
+    run().map_err(|error| match error {
+        Error::Failed { .. } => error,
+        other => job.fail(&other.to_string()),
+    })
+}
+
+/// Rows in GPU memory come where those in CPU memory do: sent and received there, through pinned memory, or both in turn.
+fn device_shuffles(mpi: &MpiRank) {
+    let emulated = Emulated::start();
+    let (rank, ranks) = (mpi.endpoint().rank(), mpi.endpoint().topology().ranks());
+    for seed in 0..DEVICE_CASES {
+        let random = &mut emulated::random(seed);
+        let batches = tables(random, ranks, [1, 5, 1000][seed as usize % 3], DEVICE_ROWS);
+        let schema = emulated::rows(random, 0, 0, 1).schema();
+        let (keys, levels) = (keys(random), [Levels::One, Levels::Two][seed as usize % 2]);
+        let spec = ShuffleSpec {
+            number: 0,
+            schema: schema.clone(),
+            keys: keys.clone(),
+            null_equal: false,
+            levels,
+            is_compressed: false,
+            round_bytes: 1 << 30,
+            heavy: None,
+        };
+        let expected = shuffle(mpi, 4 * seed, spec, batches[rank].clone()).unwrap();
+        let expected = concat_batches(&schema, &expected).unwrap();
+        for case in 0..3 {
+            let path = [GpuPath::Direct, GpuPath::Pinned][if case < 2 { case } else { rank % 2 }];
+            let spec = DeviceShuffleSpec { number: 0, keys: keys.clone(), levels, path };
+            let pinned = emulated.held().registrations_made;
+            let rows = (&schema, &batches[rank][..]);
+            let (rows, exchanged) = shuffle_on_gpu(mpi, &emulated, 4 * seed + 1 + case as u64, &spec, rows).unwrap();
+            assert_eq!(sorted(&rows), sorted(&expected), "seed {seed}, case {case}");
+            assert!(levels == Levels::Two || row_numbers(&rows).is_sorted(), "seed {seed}, case {case}");
+            for level in exchanged {
+                let all = level.across.bytes + level.within.bytes;
+                let sent = match path {
+                    GpuPath::Direct => GpuBytes { direct: all, through_cpu: 0 },
+                    GpuPath::Pinned => GpuBytes { direct: 0, through_cpu: all },
+                };
+                assert_eq!(level.sent_from_gpu, sent, "seed {seed}, case {case}");
+                let received = level.received_on_gpu;
+                if case == 0 {
+                    assert_eq!(received.through_cpu, 0, "seed {seed}");
+                }
+                if path == GpuPath::Pinned {
+                    assert_eq!(received.direct, 0, "seed {seed}");
+                }
+            }
+            if path == GpuPath::Direct {
+                assert_eq!(emulated.held().registrations_made, pinned, "seed {seed}: memory was pinned");
+            }
+        }
+    }
+    assert_nothing_is_held(&emulated);
+}
+
+/// The n-th call of a GPU fails on one rank: all ranks that have not ended learn it, nothing stays allocated, and the next job runs.
+fn device_failures(mpi: &MpiRank) {
+    let emulated = Emulated::start();
+    let (rank, ranks) = (mpi.endpoint().rank(), mpi.endpoint().topology().ranks());
+    let mut failed = 0;
+    for seed in 0..3 * DEVICE_CASES {
+        let random = &mut emulated::random(seed);
+        let batches = tables(random, ranks, 50, DEVICE_ROWS);
+        let schema = emulated::rows(random, 0, 0, 1).schema();
+        let path = [GpuPath::Direct, GpuPath::Pinned][(seed as usize + rank) % 2];
+        let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: Levels::Two, path };
+        let (victim, calls) = (random.random_range(0..ranks), random.random_range(1..60));
+        let kind = ["allocation", "copy", "launch"][seed as usize % 3];
+        if rank == victim {
+            emulated.configure(&format!("fail={kind}:{calls}"));
+        }
+        let outcome = shuffle_on_gpu(mpi, &emulated, 2 * seed, &spec, (&schema, &batches[rank]));
+        emulated.succeed();
+        let error = outcome.err().map_or_else(String::new, |error| error.to_string());
+        let errors = gather(mpi, 2 * seed + 1, Buffer::from(error.into_bytes()));
+        let errors: Vec<_> = errors.iter().filter(|error| !error.is_empty()).collect();
+        assert!(errors.iter().all(|error| *error == errors[0]), "seed {seed}: {errors:?}");
+        failed += usize::from(!errors.is_empty());
+        assert_nothing_is_held(&emulated);
+    }
+    assert!(failed >= 4, "only {failed} failed");
+}
+
+/// No GPU memory is held, nor pinned memory, once MPI is done with it.
+fn assert_nothing_is_held(emulated: &Emulated) {
+    let began = Instant::now();
+    while (emulated.held().device_bytes, emulated.held().pinned_bytes) != (0, 0) {
+        assert!(began.elapsed() < Duration::from_secs(10), "memory is still held");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Gathers for ever.

@@ -218,6 +218,8 @@ impl From<Counters> for Exchanged {
             received_rows: counters.received_rows,
             sending_wait: Duration::from_nanos(counters.sending_nanoseconds),
             receiving_wait: Duration::from_nanos(counters.receiving_nanoseconds),
+            // The exchanges of a query are those of the CPU.
+            ..Self::default()
         }
     }
 }

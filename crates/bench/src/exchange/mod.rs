@@ -64,6 +64,10 @@ pub struct ExchangeArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
+    /// Send rows in GPU memory through pinned memory, also where ranks could read each other's, or MPI takes it
+    #[arg(long)]
+    pub pinned: bool,
+
     /// Number of runs; the median is shown
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
@@ -191,6 +195,7 @@ mod tests {
             round: 100,
             network: NonZeroUsize::new(1000),
             device: DeviceArgs { device: DeviceKind::Cpu, gpu: 0, gpu_memory_limit: None, emulated_driver: None },
+            pinned: false,
             runs: NonZeroUsize::MIN,
             json: None,
         };

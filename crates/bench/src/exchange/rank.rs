@@ -8,7 +8,9 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use futures::executor::block_on;
 use futures::{TryStreamExt, stream};
 use overspill_exchange::transport::{Endpoint, MpiRank};
-use overspill_exchange::{Columns, DeviceShuffleSpec, DeviceTable, ExchangeMetrics, RowsSpec, Shuffle, ShuffleSpec};
+use overspill_exchange::{
+    Columns, DeviceShuffleSpec, DeviceTable, ExchangeMetrics, GpuBytes, GpuPath, RowsSpec, Shuffle, ShuffleSpec,
+};
 use overspill_experiments::Gpu;
 
 use super::ExchangeArgs;
@@ -19,6 +21,14 @@ use crate::report::{failed, median, tell};
 
 /// The most bytes that a rank exchanges by `MPI_Alltoallv` at once.
 const MOST_BYTES: usize = 1 << 30;
+
+/// What all ranks have sent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    across: Columns,
+    within: Columns,
+    from_gpu: GpuBytes,
+}
 
 /// A rank with its rows.
 pub struct RankRun {
@@ -48,7 +58,7 @@ impl RankRun {
         let with_gpu = self.member.gather(&[u64::from(self.gpu.is_ok())])?;
         let ways = ways(with_gpu.iter().all(|words| words[0] == 1));
         let (mut copies, mut bounds, mut alone, mut times) = (vec![], vec![], vec![], vec![vec![]; ways.len()]);
-        let mut sent = vec![[Columns::default(); 2]; ways.len()];
+        let mut sent = vec![Sent::default(); ways.len()];
         for run in 0..args.runs.get() {
             copies.push(self.copy()?);
             if let Some(mpi) = mpi {
@@ -63,18 +73,19 @@ impl RankRun {
                 if endpoint.rank() == 0 {
                     tell(&format!("run {}: {}", run + 1, way.name()));
                 }
-                let (seconds, columns) =
-                    if way.is_on_gpu { self.shuffle_on_gpu(way, rows)? } else { self.shuffle(args, way, rows)? };
+                let (seconds, all) =
+                    if way.is_on_gpu { self.shuffle_on_gpu(args, way, rows)? } else { self.shuffle(args, way, rows)? };
                 times[number].push(seconds);
-                sent[number] = columns;
+                sent[number] = all;
             }
         }
         let median = |times| median(times).unwrap_or(f64::NAN);
-        let measured = ways.into_iter().zip(times).zip(sent).map(|((way, times), [across, within])| Measured {
+        let measured = ways.into_iter().zip(times).zip(sent).map(|((way, times), sent)| Measured {
             way,
             seconds: median(times),
-            across,
-            within,
+            across: sent.across,
+            within: sent.within,
+            from_gpu: sent.from_gpu,
         });
         Ok(Report {
             args,
@@ -130,13 +141,14 @@ impl RankRun {
     }
 
     /// Shuffles the rows from GPU memory to GPU memory, as `shuffle` does.
-    fn shuffle_on_gpu(&mut self, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
+    fn shuffle_on_gpu(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, Sent)> {
         let Self { member, batches, gpu: Ok(gpu) } = self else { return exec_err!("A rank has no GPU.") };
         let (kernels, stream) = (&gpu.kernels, &gpu.stream);
         let table = DeviceTable::upload(stream, &batches[0].schema(), batches).map_err(failed)?;
         let mut counted = (0, vec![]);
         let seconds = member.slowest(|member| {
-            let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: way.levels };
+            let path = if args.pinned { GpuPath::Pinned } else { GpuPath::Direct };
+            let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: way.levels, path };
             let started = Instant::now();
             let shuffled = block_on(spec.run(&member.job(), kernels, stream, table)).map_err(failed)?;
             let seconds = started.elapsed().as_secs_f64();
@@ -147,7 +159,7 @@ impl RankRun {
     }
 
     /// Shuffles the rows. Returns the seconds until all ranks have theirs, and what all have sent across nodes and within.
-    fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, [Columns; 2])> {
+    fn shuffle(&mut self, args: &ExchangeArgs, way: Way, expected: u64) -> Result<(f64, Sent)> {
         let mut counted = (0, vec![]);
         let batches = &self.batches;
         let seconds = self.member.slowest(|member| {
@@ -170,26 +182,29 @@ impl RankRun {
         Ok((seconds, self.sums(counted.0, &counted.1, expected)?))
     }
 
-    /// What all ranks have sent across nodes and within, once all rows have arrived.
-    fn sums(&mut self, rows: u64, metrics: &[ExchangeMetrics], expected: u64) -> Result<[Columns; 2]> {
+    /// What all ranks have sent, once all rows have arrived.
+    fn sums(&mut self, rows: u64, metrics: &[ExchangeMetrics], expected: u64) -> Result<Sent> {
         let mut words = vec![rows];
         for level in metrics.iter().map(|level| level.exchanged()) {
             for columns in [level.across, level.within] {
                 words.extend([columns.messages, columns.bytes, columns.sent_bytes]);
             }
+            words.extend([level.sent_from_gpu.direct, level.sent_from_gpu.through_cpu]);
         }
         let all = self.member.gather(&words)?;
         all_arrived(all.iter().map(|words| words[0]).sum(), expected)?;
-        let mut sent = [Columns::default(); 2];
-        for words in &all {
-            for (place, columns) in words[1..].chunks(3).enumerate() {
-                let sum = &mut sent[place % 2];
-                sum.messages += columns[0];
-                sum.bytes += columns[1];
-                sum.sent_bytes += columns[2];
-            }
+        let mut sum = Sent::default();
+        for level in all.iter().flat_map(|words| words[1..].as_chunks::<8>().0) {
+            let columns = |place: usize| Columns {
+                messages: level[place],
+                bytes: level[place + 1],
+                sent_bytes: level[place + 2],
+            };
+            sum.across = sum.across + columns(0);
+            sum.within = sum.within + columns(3);
+            sum.from_gpu = sum.from_gpu + GpuBytes { direct: level[6], through_cpu: level[7] };
         }
-        Ok(sent)
+        Ok(sum)
     }
 }
 

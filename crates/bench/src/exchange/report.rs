@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use overspill_exchange::{Columns, Levels};
+use overspill_exchange::{Columns, GpuBytes, Levels};
 use serde_json::{Value as Json, json};
 
 use super::ExchangeArgs;
@@ -16,6 +16,7 @@ pub struct Measured {
     pub seconds: f64,
     pub across: Columns,
     pub within: Columns,
+    pub from_gpu: GpuBytes,
 }
 
 /// What all-to-all takes by itself.
@@ -56,6 +57,8 @@ impl Report<'_> {
                 "seconds": measured.seconds,
                 "across": columns(measured.across),
                 "within": columns(measured.within),
+                "sent_from_gpu_directly": measured.from_gpu.direct,
+                "sent_from_gpu_through_pinned_memory": measured.from_gpu.through_cpu,
             })
         });
         json!({
@@ -96,14 +99,19 @@ impl Display for Report<'_> {
             )?;
         }
         writeln!(f, "\n\n{:<24} {:>8} {:>8} {:>24} {:>24}", "", "s", "GB/s", "across nodes", "within nodes")?;
-        for Measured { way, seconds, across, within } in &self.measured {
+        for Measured { way, seconds, across, within, .. } in &self.measured {
             let cell = |columns: &Columns| format!("{} messages, {}", columns.messages, size(columns.sent_bytes));
             let (name, across, within) = (way.name(), cell(across), cell(within));
             writeln!(f, "{name:<24} {seconds:>8.3} {:>8.2} {across:>24} {within:>24}", rate(*seconds))?;
         }
-        match &self.no_gpu_because {
-            Some(reason) => writeln!(f, "GPU: refused, {reason}"),
-            None => Ok(()),
+        if let Some(reason) = &self.no_gpu_because {
+            return writeln!(f, "GPU: refused, {reason}");
         }
+        let sent = self.measured.iter().fold(GpuBytes::default(), |sum, measured| sum + measured.from_gpu);
+        if sent == GpuBytes::default() {
+            return Ok(());
+        }
+        let (direct, pinned) = (size(sent.direct), size(sent.through_cpu));
+        writeln!(f, "From GPU memory, {direct} were sent directly and {pinned} through pinned memory.")
     }
 }

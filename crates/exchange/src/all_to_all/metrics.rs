@@ -16,6 +16,15 @@ pub struct Columns {
     pub sent_bytes: u64,
 }
 
+/// Bytes of columns in GPU memory, by their way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GpuBytes {
+    /// Bytes that the transport has read or written in GPU memory itself, or that a GPU has copied from another's memory.
+    pub direct: u64,
+    /// Bytes that were copied to or from CPU memory on their way: pinned memory where they are sent.
+    pub through_cpu: u64,
+}
+
 /// What one rank has sent and received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exchanged {
@@ -31,6 +40,10 @@ pub struct Exchanged {
     pub sent_rows: u64,
     /// Rows that it received from others.
     pub received_rows: u64,
+    /// Bytes that it sent from the memory of its GPU.
+    pub sent_from_gpu: GpuBytes,
+    /// Bytes that it received in the memory of its GPU.
+    pub received_on_gpu: GpuBytes,
     /// Time in which it waited for receivers.
     pub sending_wait: Duration,
     /// Time in which it waited for senders.
@@ -60,6 +73,14 @@ impl Add for Columns {
     }
 }
 
+impl Add for GpuBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { direct: self.direct + other.direct, through_cpu: self.through_cpu + other.through_cpu }
+    }
+}
+
 impl Add for Work {
     type Output = Self;
 
@@ -83,6 +104,8 @@ impl Add for Exchanged {
             kept_rows: self.kept_rows + other.kept_rows,
             sent_rows: self.sent_rows + other.sent_rows,
             received_rows: self.received_rows + other.received_rows,
+            sent_from_gpu: self.sent_from_gpu + other.sent_from_gpu,
+            received_on_gpu: self.received_on_gpu + other.received_on_gpu,
             sending_wait: self.sending_wait + other.sending_wait,
             receiving_wait: self.receiving_wait + other.receiving_wait,
         }
@@ -97,6 +120,12 @@ struct ColumnCounters {
 }
 
 #[derive(Debug, Default)]
+struct GpuCounters {
+    direct: AtomicU64,
+    through_cpu: AtomicU64,
+}
+
+#[derive(Debug, Default)]
 struct Counters {
     rounds: AtomicU64,
     across: ColumnCounters,
@@ -104,6 +133,8 @@ struct Counters {
     kept_rows: AtomicU64,
     sent_rows: AtomicU64,
     received_rows: AtomicU64,
+    sent_from_gpu: GpuCounters,
+    received_on_gpu: GpuCounters,
     sending_nanoseconds: AtomicU64,
     receiving_nanoseconds: AtomicU64,
     partitioning_nanoseconds: AtomicU64,
@@ -124,6 +155,10 @@ impl ExchangeMetrics {
             bytes: get(&counters.bytes),
             sent_bytes: get(&counters.sent_bytes),
         };
+        let of_gpu = |counters: &GpuCounters| GpuBytes {
+            direct: get(&counters.direct),
+            through_cpu: get(&counters.through_cpu),
+        };
         Exchanged {
             rounds: get(&self.0.rounds),
             across: columns(&self.0.across),
@@ -131,6 +166,8 @@ impl ExchangeMetrics {
             kept_rows: get(&self.0.kept_rows),
             sent_rows: get(&self.0.sent_rows),
             received_rows: get(&self.0.received_rows),
+            sent_from_gpu: of_gpu(&self.0.sent_from_gpu),
+            received_on_gpu: of_gpu(&self.0.received_on_gpu),
             sending_wait: Duration::from_nanos(get(&self.0.sending_nanoseconds)),
             receiving_wait: Duration::from_nanos(get(&self.0.receiving_nanoseconds)),
         }
@@ -181,12 +218,26 @@ impl ExchangeMetrics {
         add(&self.0.received_rows, rows as u64);
     }
 
+    pub(crate) fn sent_from_gpu(&self, is_direct: bool, bytes: u64) {
+        self.0.sent_from_gpu.add(is_direct, bytes);
+    }
+
+    pub(crate) fn received_on_gpu(&self, is_direct: bool, bytes: u64) {
+        self.0.received_on_gpu.add(is_direct, bytes);
+    }
+
     pub(super) fn waited_to_send(&self, time: Duration) {
         add(&self.0.sending_nanoseconds, time.as_nanos() as u64);
     }
 
     pub(super) fn waited_to_receive(&self, time: Duration) {
         add(&self.0.receiving_nanoseconds, time.as_nanos() as u64);
+    }
+}
+
+impl GpuCounters {
+    fn add(&self, is_direct: bool, bytes: u64) {
+        add(if is_direct { &self.direct } else { &self.through_cpu }, bytes);
     }
 }
 

@@ -26,7 +26,7 @@ use crate::rank::Rank;
 use crate::transport::{Job, StreamNumber};
 
 pub use incoming::Incoming;
-pub use metrics::{Columns, ExchangeMetrics, Exchanged, Work};
+pub use metrics::{Columns, ExchangeMetrics, Exchanged, GpuBytes, Work};
 pub use outgoing::Outgoing;
 
 /// Messages to a rank that wait there, in rounds: the next arrives while one is taken.

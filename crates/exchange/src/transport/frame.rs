@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::buffer::Buffer;
-
+use super::message::Message;
 use crate::rank::Rank;
 
 /// The number of a job, the same on all ranks.
@@ -25,8 +24,8 @@ pub struct Frame {
 /// What a frame says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameKind {
-    /// A message of a stream. Both ranks share its bytes if they are in one process.
-    Data(StreamNumber, Buffer),
+    /// A message of a stream. Both ranks share its memory if they are in one process.
+    Data(StreamNumber, Message),
     /// The stream has no further messages.
     End(StreamNumber),
     /// The sender of the stream is gone before its end.

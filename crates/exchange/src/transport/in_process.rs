@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use overspill_machine::driver::Device;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -29,7 +30,7 @@ pub struct Network {
 type Endpoints = Arc<OnceLock<Vec<Weak<Endpoint>>>>;
 
 /// The endpoints of ranks in this process. Frames arrive at once, in the thread that sends them, or as a network lets them. Ranks share the
-/// bytes of messages.
+/// memory of messages, which GPUs copy from each other's.
 pub fn in_process(topology: &Arc<Topology>, network: Option<Network>) -> Vec<Arc<Endpoint>> {
     let endpoints = Endpoints::default();
     let queue = network.map(|network| {
@@ -68,6 +69,11 @@ impl Wire for Direct {
             endpoint.deliver(self.from, frame);
         }
     }
+
+    fn takes_memory_of(&self, _: &Device) -> bool {
+        // The ranks share a driver, which copies from each GPU to each.
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -86,6 +92,10 @@ struct Delayed {
 impl Wire for Delayed {
     fn send(&self, to: Rank, frame: Frame) {
         let _ = self.queue.send(Sending { from: self.from, to, frame });
+    }
+
+    fn takes_memory_of(&self, _: &Device) -> bool {
+        true
     }
 }
 
@@ -151,10 +161,10 @@ impl Carrier {
     fn take(&mut self, Sending { from, to, frame }: Sending, now: Instant) {
         let delay = self.random.random_range(0.0..=self.network.most_delay.as_secs_f64());
         let mut at = now + Duration::from_secs_f64(delay);
-        if let (Some(rate), FrameKind::Data(_, bytes)) = (self.network.bytes_per_second, &frame.kind)
+        if let (Some(rate), FrameKind::Data(_, message)) = (self.network.bytes_per_second, &frame.kind)
             && from != to
         {
-            let free = self.free[to].max(now) + Duration::from_secs_f64(bytes.len() as f64 / rate);
+            let free = self.free[to].max(now) + Duration::from_secs_f64(message.bytes() as f64 / rate);
             self.free[to] = free;
             at = at.max(free);
         }

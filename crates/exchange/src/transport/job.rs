@@ -40,7 +40,7 @@ impl Job {
         let rank = endpoint.rank();
         let cause: Arc<str> = cause.into();
         let own = Error::Failed { rank, cause: Arc::clone(&cause) };
-        let wakers = {
+        let after = {
             let mut state = endpoint.state();
             let Some(job) = state.job(*id) else { return own };
             if let Some(failure) = &job.failure {
@@ -48,7 +48,7 @@ impl Job {
             }
             job.fail(rank, Arc::clone(&cause))
         };
-        wakers.into_iter().for_each(|waker| waker.wake());
+        after.settle();
         for to in (0..endpoint.topology().ranks()).filter(|to| *to != rank) {
             self.send(to, FrameKind::Failed(rank, Arc::clone(&cause)));
         }
@@ -90,6 +90,7 @@ impl Job {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.endpoint.state().finish(self.id);
+        let ended = self.endpoint.state().finish(self.id);
+        drop(ended);
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use arrow::buffer::Buffer;
+use overspill_machine::memory::DevicePlace;
 
 use super::frame::{Frame, FrameKind, JobId, StreamNumber};
+use super::message::Arrived;
 use crate::error::Error;
 use crate::rank::Rank;
 
@@ -16,9 +17,36 @@ pub type Key = (Rank, StreamNumber);
 /// What a message takes of a window besides its bytes, so that empty ones are bounded too.
 const MESSAGE: i64 = 64;
 
-/// What a message takes of a window.
-pub fn cost(message: &Buffer) -> i64 {
-    message.len() as i64 + MESSAGE
+/// What a message of this many bytes takes of a window.
+pub fn cost(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(MESSAGE)
+}
+
+/// What is left to do after a change, outside the lock: to wake who waits, and to drop memory, as that of a GPU may take long to free and
+/// wakes who has lent it.
+#[derive(Debug, Default)]
+#[must_use = "who waits is woken by `settle`"]
+pub struct Aftermath {
+    wakers: Vec<Waker>,
+    _messages: VecDeque<Arrived>,
+    _places: VecDeque<DevicePlace>,
+}
+
+impl Aftermath {
+    fn wake(waker: Option<Waker>) -> Self {
+        Self { wakers: waker.into_iter().collect(), ..Self::default() }
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.wakers.extend(other.wakers);
+        self._messages.extend(other._messages);
+        self._places.extend(other._places);
+        self
+    }
+
+    pub fn settle(self) {
+        self.wakers.into_iter().for_each(Waker::wake);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +88,9 @@ pub struct Outgoing {
 /// A stream to here. It may be there before its receiver is, if it has no messages.
 #[derive(Debug, Default)]
 pub struct Incoming {
-    pub messages: VecDeque<Buffer>,
+    pub messages: VecDeque<Arrived>,
+    /// The places for the next messages that a wire may write.
+    pub places: VecDeque<DevicePlace>,
     pub is_open: bool,
     pub has_ended: bool,
     pub is_abandoned: bool,
@@ -77,10 +107,10 @@ impl State {
         Some(self.jobs.entry(id).or_insert_with(|| JobState { failure: lost.clone(), ..JobState::default() }))
     }
 
-    /// The job has ended here.
-    pub fn finish(&mut self, id: JobId) {
-        self.jobs.remove(&id);
+    /// The job has ended here. Returns what there was of it, which is dropped outside the lock.
+    pub fn finish(&mut self, id: JobId) -> Option<JobState> {
         self.finished.add(id);
+        self.jobs.remove(&id)
     }
 
     /// Why no job can go on.
@@ -93,18 +123,38 @@ impl State {
         self.jobs.len()
     }
 
-    /// Notes what a frame says. Returns who waits for it.
-    pub fn deliver(&mut self, from: Rank, frame: Frame) -> Vec<Waker> {
-        let Some(job) = self.job(frame.job) else { return vec![] };
+    /// The place that a receiver has for the next message of a stream, if it fits the message.
+    pub fn place(
+        &mut self,
+        from: Rank,
+        job: JobId,
+        number: StreamNumber,
+        is_fit: impl FnOnce(&mut DevicePlace) -> bool,
+    ) -> Option<DevicePlace> {
+        self.job(job)?.incoming.get_mut(&(from, number))?.places.pop_front_if(is_fit)
+    }
+
+    /// A message has arrived. It is dropped if nothing receives it.
+    pub fn arrive(&mut self, from: Rank, job: JobId, number: StreamNumber, message: Arrived) -> Aftermath {
+        let stream = self.job(job).and_then(|job| job.incoming.get_mut(&(from, number)));
+        match stream {
+            Some(stream) if stream.is_open => {
+                stream.messages.push_back(message);
+                Aftermath::wake(stream.waker.take())
+            }
+            // Messages come only after a receiver has granted a window. It is gone.
+            _ => Aftermath { _messages: [message].into(), ..Aftermath::default() },
+        }
+    }
+
+    /// Notes what a frame says.
+    pub fn deliver(&mut self, from: Rank, frame: Frame) -> Aftermath {
+        if let FrameKind::Data(number, message) = frame.kind {
+            return self.arrive(from, frame.job, number, Arrived::Message(message));
+        }
+        let Some(job) = self.job(frame.job) else { return Aftermath::default() };
         let waker = match frame.kind {
-            FrameKind::Data(number, message) => match job.incoming.get_mut(&(from, number)) {
-                Some(stream) if stream.is_open => {
-                    stream.messages.push_back(message);
-                    stream.waker.take()
-                }
-                // Messages come only after a receiver has granted a window. It is gone.
-                _ => None,
-            },
+            FrameKind::Data(..) => None,
             FrameKind::End(number) => {
                 let stream = job.incoming.entry((from, number)).or_default();
                 stream.has_ended = true;
@@ -127,26 +177,36 @@ impl State {
             }
             FrameKind::Failed(rank, cause) => return job.fail(rank, cause),
         };
-        waker.into_iter().collect()
+        Aftermath::wake(waker)
     }
 
-    /// No job can go on, now or later. Returns who waits.
-    pub fn lose(&mut self, rank: Rank, cause: &Arc<str>) -> Vec<Waker> {
+    /// No job can go on, now or later.
+    pub fn lose(&mut self, rank: Rank, cause: &Arc<str>) -> Aftermath {
         self.lost.get_or_insert(Error::Failed { rank, cause: Arc::clone(cause) });
-        self.jobs.values_mut().flat_map(|job| job.fail(rank, Arc::clone(cause))).collect()
+        let failed = self.jobs.values_mut().map(|job| job.fail(rank, Arc::clone(cause)));
+        failed.fold(Aftermath::default(), Aftermath::and)
     }
 }
 
 impl JobState {
-    /// A rank has failed. The first failure is the one that is told. Returns who waits.
-    pub fn fail(&mut self, rank: Rank, cause: Arc<str>) -> Vec<Waker> {
+    /// A rank has failed. The first failure is the one that is told.
+    pub fn fail(&mut self, rank: Rank, cause: Arc<str>) -> Aftermath {
         self.failure.get_or_insert(Error::Failed { rank, cause });
-        let outgoing = self.outgoing.values_mut().filter_map(|stream| stream.waker.take());
-        let incoming = self.incoming.values_mut().filter_map(|stream| {
-            stream.messages.clear();
-            stream.waker.take()
+        let mut wakers: Vec<Waker> = self.outgoing.values_mut().filter_map(|stream| stream.waker.take()).collect();
+        wakers.append(&mut self.watchers);
+        let incoming = self.incoming.values_mut().map(|stream| {
+            let waker = stream.waker.take();
+            stream.clear().and(Aftermath::wake(waker))
         });
-        outgoing.chain(incoming).chain(self.watchers.drain(..)).collect()
+        incoming.fold(Aftermath { wakers, ..Aftermath::default() }, Aftermath::and)
+    }
+}
+
+impl Incoming {
+    /// Takes out what waits for the receiver.
+    pub fn clear(&mut self) -> Aftermath {
+        let (messages, places) = (std::mem::take(&mut self.messages), std::mem::take(&mut self.places));
+        Aftermath { wakers: vec![], _messages: messages, _places: places }
     }
 }
 

@@ -1,14 +1,17 @@
 //! The two ends of a stream of messages.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use arrow::buffer::Buffer;
 use futures::Stream;
+use overspill_machine::memory::DevicePlace;
 
 use super::frame::{FrameKind, StreamNumber};
 use super::job::Job;
+use super::message::{Arrived, Message};
 use super::state::{Incoming, Outgoing, cost};
 use crate::error::{Error, Result};
 use crate::rank::Rank;
@@ -33,8 +36,9 @@ impl Sender {
     ///
     /// # Errors
     /// If a rank has failed.
-    pub async fn send(&mut self, message: Buffer) -> Result<bool> {
-        let is_wanted = poll_fn(|context| self.poll_window(context, cost(&message))).await?;
+    pub async fn send(&mut self, message: impl Into<Message>) -> Result<bool> {
+        let message = message.into();
+        let is_wanted = poll_fn(|context| self.poll_window(context, cost(message.bytes()))).await?;
         if is_wanted {
             self.job.send(self.to, FrameKind::Data(self.number, message));
         }
@@ -95,9 +99,23 @@ pub struct Receiver {
 impl Receiver {
     /// Begins to receive from a rank. `window` bounds the bytes of messages that wait here; the last message may go beyond.
     pub fn open(job: &Job, from: Rank, number: StreamNumber, window: usize) -> Self {
+        Self::open_with(job, from, number, window, VecDeque::new())
+    }
+
+    /// As [`Receiver::open`], with places that the wire may write messages to.
+    pub(super) fn open_with(
+        job: &Job,
+        from: Rank,
+        number: StreamNumber,
+        window: usize,
+        places: VecDeque<DevicePlace>,
+    ) -> Self {
         let job = job.clone();
         let receiver = Self { job, from, number, window: window.max(1), taken: 0, has_ended: false };
-        receiver.with(|_, stream| stream.is_open = true);
+        receiver.with(|_, stream| {
+            stream.is_open = true;
+            stream.places = places;
+        });
         receiver.grant(receiver.window as u64);
         receiver
     }
@@ -107,21 +125,8 @@ impl Receiver {
         self.from
     }
 
-    fn grant(&self, bytes: u64) {
-        self.job.send(self.from, FrameKind::Credit(self.number, bytes));
-    }
-
-    fn with<T>(&self, act: impl FnOnce(Option<&Error>, &mut Incoming) -> T) -> T {
-        let mut state = self.job.endpoint().state();
-        let Some(job) = state.job(self.job.id()) else { unreachable!("a job does not end before its streams") };
-        act(job.failure.as_ref(), job.incoming.entry((self.from, self.number)).or_default())
-    }
-}
-
-impl Stream for Receiver {
-    type Item = Result<Buffer>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    /// The next message as it has arrived.
+    pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Arrived>>> {
         if self.has_ended {
             return Poll::Ready(None);
         }
@@ -144,7 +149,7 @@ impl Stream for Receiver {
         });
         match &polled {
             Poll::Ready(Some(Ok(message))) => {
-                self.taken += cost(message);
+                self.taken += cost(message.bytes());
                 // Half a window at a time, so that there are not as many grants as messages.
                 if self.taken >= (self.window as i64).div_euclid(2) {
                     self.grant(self.taken.unsigned_abs());
@@ -156,15 +161,40 @@ impl Stream for Receiver {
         }
         polled
     }
+
+    fn grant(&self, bytes: u64) {
+        self.job.send(self.from, FrameKind::Credit(self.number, bytes));
+    }
+
+    pub(super) fn with<T>(&self, act: impl FnOnce(Option<&Error>, &mut Incoming) -> T) -> T {
+        let mut state = self.job.endpoint().state();
+        let Some(job) = state.job(self.job.id()) else { unreachable!("a job does not end before its streams") };
+        act(job.failure.as_ref(), job.incoming.entry((self.from, self.number)).or_default())
+    }
+}
+
+impl Stream for Receiver {
+    type Item = Result<Buffer>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_arrived(context)
+            .map_ok(|arrived| match arrived {
+                Arrived::Message(Message::Host(bytes)) => Ok(bytes),
+                Arrived::Message(Message::Device(_)) | Arrived::Placed(_) => {
+                    Err(Error::Unexpected { rank: self.from, what: "GPU memory in place of bytes".to_owned() })
+                }
+            })
+            .map(|message| message.map(Result::flatten))
+    }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let is_open = self.with(|failure, stream| {
+        let (is_open, after) = self.with(|failure, stream| {
             stream.is_open = false;
-            stream.messages.clear();
-            failure.is_none() && !stream.has_ended && !stream.is_abandoned
+            (failure.is_none() && !stream.has_ended && !stream.is_abandoned, stream.clear())
         });
+        after.settle();
         if is_open {
             self.job.send(self.from, FrameKind::Closed(self.number));
         }

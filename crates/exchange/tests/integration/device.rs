@@ -1,143 +1,113 @@
 //! Shuffles of rows in GPU memory, on the emulated device.
 
-use std::ffi::{CStr, c_char};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use arrow::array::{
-    ArrayRef, AsArray, Decimal128Array, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch, StringArray,
-};
-use arrow::compute::{concat_batches, lexsort_to_indices, take_record_batch};
-use arrow::datatypes::{Int64Type, SchemaRef};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
 use futures::executor::block_on;
-use overspill_exchange::transport::JobId;
-use overspill_exchange::{DeviceShuffleSpec, DeviceTable, Error, Exchanged, Levels, Result, ShuffleSpec, Topology};
+use overspill_exchange::transport::{JobId, Network};
+use overspill_exchange::{
+    DeviceShuffleSpec, DeviceTable, Error, Exchanged, GpuBytes, GpuPath, Levels, Result, ShuffleSpec, Topology,
+};
 use overspill_kernels::Kernels;
-use overspill_machine::driver::{Driver, Stream};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use overspill_machine::driver::Stream;
+use rand::Rng;
 
+use crate::emulated::{Emulated, MIB, keys, random, row_numbers, rows, sorted, tables};
 use crate::ranks::{on_each, ranks, shuffle_all};
 use crate::shuffles::topology;
 
-const MIB: u64 = 1 << 20;
-
-/// The stand-in, to oneself: its failures are counted over all devices.
-struct Emulated {
-    driver: &'static Driver,
-    _alone: MutexGuard<'static, ()>,
+/// How a case begins and ends.
+#[derive(Default)]
+struct Case {
+    network: Option<Network>,
+    /// A rank that drops its shuffle after it has polled it so often.
+    dropped: Option<(usize, usize)>,
 }
 
+/// What a rank has after a shuffle, and what it has exchanged on each level.
+type Outcome = Result<(RecordBatch, Vec<Exchanged>)>;
+
 impl Emulated {
-    fn start() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let emulated = Self { driver: Driver::emulated(&Self::library()).unwrap(), _alone: alone };
-        emulated.configure(c"multiprocessors=2;workers=2");
-        emulated.configure(c"fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0");
-        emulated
-    }
-
-    fn library() -> PathBuf {
-        std::env::current_exe().unwrap().with_file_name("liboverspill_emulated_driver.so")
-    }
-
-    fn configure(&self, settings: &CStr) {
-        // SAFETY: the library is loaded already, and the function has this type.
-        let configured = unsafe {
-            let library = libloading::Library::new(Self::library()).unwrap();
-            let configure: libloading::Symbol<'_, unsafe extern "C" fn(*const c_char) -> i32> =
-                library.get(c"overspill_emulated_configure").unwrap();
-            configure(settings.as_ptr())
-        };
-        assert_eq!(configured, 0, "{settings:?}");
-    }
-
-    /// What each rank has after a shuffle of what it has, and what it has exchanged on each level.
+    /// Shuffles what each rank has, as the specification of the rank says.
     fn shuffled(
         &self,
         topology: Topology,
-        spec: &DeviceShuffleSpec,
+        spec: impl Fn(usize) -> DeviceShuffleSpec + Sync,
         schema: &SchemaRef,
         batches: &[Vec<RecordBatch>],
-    ) -> Vec<Result<(RecordBatch, Vec<Exchanged>)>> {
-        let endpoints = ranks(topology, None);
+        case: Case,
+    ) -> Vec<Outcome> {
+        let endpoints = ranks(topology, case.network);
         let all = on_each(&endpoints, JobId(0), |rank, job| {
             let run = || {
-                let device = self.driver.device(0, 64 * MIB)?;
+                let device = self.device(rank)?;
                 let (kernels, stream) = (Kernels::load(&device)?, Stream::new(&device)?);
                 let table = DeviceTable::upload(&stream, schema, &batches[rank])?;
-                let shuffled = block_on(spec.run(&job, &kernels, &stream, table))?;
+                let spec = spec(rank);
+                let shuffle = spec.run(&job, &kernels, &stream, table);
+                let polls = case.dropped.filter(|(dropped, _)| *dropped == rank).map(|(_, polls)| polls);
+                let shuffled = block_on(polled(shuffle, polls)).unwrap_or(Err(Error::Abandoned(rank)))?;
                 let rows = shuffled.table.download(&stream, schema)?;
                 Ok((rows, shuffled.metrics.iter().map(|metrics| metrics.exchanged()).collect()))
             };
             // Whatever fails beside the shuffle fails for all, too.
             run().map_err(|error| match error {
-                Error::Failed { .. } => error,
+                Error::Failed { .. } | Error::Abandoned(_) => error,
                 other => job.fail(&other.to_string()),
             })
         });
         assert!(endpoints.iter().all(|endpoint| endpoint.jobs() == 0), "a job is left");
         all
     }
+
+    /// No memory of any GPU is held, nor pinned. Messages may still be on a network, where their ranks have gone.
+    fn assert_nothing_is_held(&self, case: &str) {
+        let began = Instant::now();
+        while (self.held().device_bytes, self.held().pinned_bytes) != (0, 0) {
+            assert!(began.elapsed() < Duration::from_secs(10), "{case}: memory is still held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
-/// Rows whose keys have several types, and whose last column tells them apart.
-fn rows(random: &mut StdRng, count: usize, first: i64, keys: i64) -> RecordBatch {
-    let key: Vec<i64> = (0..count).map(|_| random.random_range(0..keys)).collect();
-    let columns: [(&str, ArrayRef); 6] = [
-        ("long", Arc::new(Int64Array::from_iter_values(key.iter().copied()))),
-        ("int", Arc::new(Int32Array::from_iter_values(key.iter().map(|key| *key as i32 - 7)))),
-        ("byte", Arc::new(Int8Array::from_iter_values(key.iter().map(|key| *key as i8)))),
-        ("decimal", Arc::new(Decimal128Array::from_iter_values(key.iter().map(|key| i128::from(*key) << 40)))),
-        // Zero has two forms, which are equal.
-        (
-            "float",
-            Arc::new(Float64Array::from_iter_values(
-                key.iter().enumerate().map(|(row, key)| if row % 2 == 0 && *key == 0 { -0.0 } else { *key as f64 }),
-            )),
-        ),
-        ("row", Arc::new(Int64Array::from_iter_values(first..first + count as i64))),
-    ];
-    RecordBatch::try_from_iter(columns).unwrap()
+/// The outcome of a future; `None` if it is dropped after so many polls.
+async fn polled<T>(future: impl Future<Output = T>, polls: Option<usize>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|context| {
+        if left == Some(0) {
+            return Poll::Ready(None);
+        }
+        left = left.map(|left| left - 1);
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
 }
 
-/// Batches of each rank, some ranks without rows.
-fn tables(random: &mut StdRng, ranks: usize, keys: i64) -> Vec<Vec<RecordBatch>> {
-    let mut of_rank = |rank: usize| -> Vec<RecordBatch> {
-        let batches = random.random_range(0..3_usize);
-        let batch = |batch: usize| {
-            let count = random.random_range(0..400);
-            let rows = rows(random, count, (rank * 10_000 + batch * 1000) as i64, keys);
-            // A part of a larger array.
-            rows.slice(0, count - count / 5)
-        };
-        (0..batches).map(batch).collect()
-    };
-    (0..ranks).map(&mut of_rank).collect()
+fn spec(keys: &[usize], levels: Levels, path: GpuPath) -> DeviceShuffleSpec {
+    DeviceShuffleSpec { number: 0, keys: keys.to_vec(), levels, path }
 }
 
-fn row_numbers(batch: &RecordBatch) -> Vec<i64> {
-    batch.column(5).as_primitive::<Int64Type>().values().to_vec()
-}
-
-fn sorted(batch: &RecordBatch) -> RecordBatch {
-    let by_row = arrow::compute::SortColumn { values: batch.column(5).clone(), options: None };
-    take_record_batch(batch, &lexsort_to_indices(&[by_row], None).unwrap()).unwrap()
+/// The paths of the ranks of a case: direct, pinned, or one in turn with the other.
+fn paths(case: usize) -> impl Fn(usize) -> GpuPath + Copy {
+    move |rank| [GpuPath::Direct, GpuPath::Pinned][if case < 2 { case } else { rank % 2 }]
 }
 
 #[test]
 fn rows_come_where_ranks_without_a_gpu_bring_them() {
     let emulated = Emulated::start();
     for seed in 0..24 {
-        let random = &mut StdRng::seed_from_u64(seed);
+        let random = &mut random(seed);
         let topology = topology(random);
         let (count, levels) = (topology.ranks(), [Levels::One, Levels::Two][seed as usize % 2]);
-        let batches = tables(random, count, [1, 5, 1000][seed as usize % 3]);
+        let batches = tables(random, count, [1, 5, 1000][seed as usize % 3], 400);
         let schema = rows(random, 0, 0, 1).schema();
-        let keys = [&[0][..], &[1], &[3], &[4], &[1, 2], &[0, 1], &[2]][random.random_range(0..7)].to_vec();
-        let spec = DeviceShuffleSpec { number: 0, keys: keys.clone(), levels };
-        let ours = emulated.shuffled(topology.clone(), &spec, &schema, &batches);
+        let keys = keys(random);
         let on_cpu = ShuffleSpec {
             number: 0,
             schema: schema.clone(),
@@ -148,31 +118,65 @@ fn rows_come_where_ranks_without_a_gpu_bring_them() {
             round_bytes: 1 << 30,
             heavy: None,
         };
-        let theirs = shuffle_all(&ranks(topology, None), &on_cpu, &batches);
-        for (rank, (ours, (theirs, _))) in ours.into_iter().zip(theirs).enumerate() {
-            let (ours, _) = ours.unwrap();
-            let theirs = concat_batches(&schema, &theirs).unwrap();
-            assert_eq!(sorted(&ours), sorted(&theirs), "seed {seed}, rank {rank}, keys {keys:?}");
-            if levels == Levels::One {
-                // Rows of lower ranks come first, each rank's in their order.
-                assert!(row_numbers(&ours).is_sorted(), "seed {seed}, rank {rank}");
+        let theirs = shuffle_all(&ranks(topology.clone(), None), &on_cpu, &batches);
+        let theirs: Vec<_> = theirs.iter().map(|(batches, _)| concat_batches(&schema, batches).unwrap()).collect();
+        for case in 0..3 {
+            let path = paths(case);
+            let spec = |rank| spec(&keys, levels, path(rank));
+            let ours = emulated.shuffled(topology.clone(), spec, &schema, &batches, Case::default());
+            let mut moved = [GpuBytes::default(); 2];
+            for (rank, (ours, theirs)) in ours.into_iter().zip(&theirs).enumerate() {
+                let (ours, exchanged) = ours.unwrap();
+                assert_eq!(sorted(&ours), sorted(theirs), "seed {seed}, rank {rank}, keys {keys:?}");
+                if levels == Levels::One {
+                    // Rows of lower ranks come first, each rank's in their order.
+                    assert!(row_numbers(&ours).is_sorted(), "seed {seed}, rank {rank}");
+                }
+                for level in exchanged {
+                    let all = level.across.bytes + level.within.bytes;
+                    let expected = match path(rank) {
+                        GpuPath::Direct => GpuBytes { direct: all, through_cpu: 0 },
+                        GpuPath::Pinned => GpuBytes { direct: 0, through_cpu: all },
+                    };
+                    assert_eq!(level.sent_from_gpu, expected, "seed {seed}, rank {rank}");
+                    moved = [moved[0] + level.sent_from_gpu, moved[1] + level.received_on_gpu];
+                }
             }
+            // Of one process, ranks receive as was sent: they take each other's GPU memory, whatever they send.
+            assert_eq!(moved[0], moved[1], "seed {seed}, case {case}");
         }
+    }
+    emulated.assert_nothing_is_held("shuffles");
+}
+
+#[test]
+fn direct_messages_take_no_pinned_memory() {
+    let emulated = Emulated::start();
+    let batches: Vec<_> = (0..4).map(|rank| vec![rows(&mut random(1), 300, rank * 1000, 50)]).collect();
+    let schema = batches[0][0].schema();
+    for (path, has_pinned) in [(GpuPath::Direct, false), (GpuPath::Pinned, true)] {
+        let before = emulated.held().registrations_made;
+        let topology = Topology::of_nodes(4, 2).unwrap();
+        let spec = |_| spec(&[0], Levels::Two, path);
+        for outcome in emulated.shuffled(topology, spec, &schema, &batches, Case::default()) {
+            outcome.unwrap();
+        }
+        assert_eq!(emulated.held().registrations_made > before, has_pinned, "{path:?}");
     }
 }
 
 #[test]
 fn each_column_is_a_message_to_each_rank() {
     let emulated = Emulated::start();
-    let random = &mut StdRng::seed_from_u64(1);
+    let random = &mut random(1);
     let batches: Vec<_> = (0..8).map(|rank| vec![rows(random, 500, rank * 1000, 1_000_000)]).collect();
     let schema = batches[0][0].schema();
     // Six columns among eight ranks on two nodes of four.
     for (levels, across, within) in [(Levels::One, 8 * 4, 8 * 3), (Levels::Two, 8, 8 * 3)] {
         let topology = Topology::of_nodes(8, 4).unwrap();
-        let spec = DeviceShuffleSpec { number: 3, keys: vec![0], levels };
-        let exchanged =
-            emulated.shuffled(topology, &spec, &schema, &batches).into_iter().flat_map(|rank| rank.unwrap().1);
+        let spec = |_| DeviceShuffleSpec { number: 3, ..spec(&[0], levels, GpuPath::Direct) };
+        let outcomes = emulated.shuffled(topology, spec, &schema, &batches, Case::default());
+        let exchanged = outcomes.into_iter().flat_map(|rank| rank.unwrap().1);
         let sum = exchanged.fold([0; 3], |[a, w, bytes], level| {
             [a + level.across.messages, w + level.within.messages, bytes + level.across.bytes + level.within.bytes]
         });
@@ -181,34 +185,73 @@ fn each_column_is_a_message_to_each_rank() {
     }
 }
 
+/// The n-th call of a GPU's driver fails, or a rank is lost: all ranks end with the same words, and hold nothing.
 #[test]
 fn a_failure_of_a_gpu_is_one_error_on_all_ranks() {
     let emulated = Emulated::start();
-    let random = &mut StdRng::seed_from_u64(2);
-    let batches: Vec<_> = (0..4).map(|rank| vec![rows(random, 300, rank * 1000, 50)]).collect();
-    let schema = batches[0][0].schema();
-    let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: Levels::Two };
     let mut failed = 0;
-    for settings in [
-        c"fail=allocation:30",
-        c"fail=allocation:60",
-        c"fail=registration:2",
-        c"fail=copy:30",
-        c"fail=copy:90",
-        c"fail=launch:3",
-        c"fail=launch:15",
-    ] {
-        emulated.configure(settings);
-        let outcomes = emulated.shuffled(Topology::of_nodes(4, 2).unwrap(), &spec, &schema, &batches);
-        emulated.configure(c"fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0");
+    for seed in 0..60 {
+        let random = &mut random(seed);
+        let topology = topology(random);
+        let count = topology.ranks();
+        let batches = tables(random, count, 50, 400);
+        let schema = rows(random, 0, 0, 1).schema();
+        let path = paths(seed as usize % 3);
+        let levels = [Levels::One, Levels::Two][seed as usize / 3 % 2];
+        let kind =
+            ["allocation", "registration", "copy", "launch", "synchronisation", "rank"][random.random_range(0..6)];
+        let loses = (kind == "rank").then(|| (random.random_range(0..count), random.random_range(0..200)));
+        let network = Network { seed, most_delay: Duration::from_micros(100), loses, ..Network::default() };
+        let network = (loses.is_some() || random.random_bool(0.5)).then_some(network);
+        if kind != "rank" {
+            let calls = random.random_range(1..30 * count);
+            emulated.configure(&format!("fail={kind}:{calls}"));
+        }
+        let spec = |rank| spec(&[0], levels, path(rank));
+        let outcomes = emulated.shuffled(topology, spec, &schema, &batches, Case { network, dropped: None });
+        emulated.succeed();
         let errors: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
         failed += usize::from(!errors.is_empty());
         // Whoever has all its rows may have ended before.
         let causes: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert!(causes.iter().all(|cause| cause == &causes[0]), "{settings:?}: {causes:?}");
-        assert!(errors.iter().all(|error| matches!(error, Error::Failed { .. })), "{settings:?}: {causes:?}");
+        // A lost GPU is seen by each rank that has it or copies from it.
+        let is_one = kind == "synchronisation" || causes.iter().all(|cause| cause == &causes[0]);
+        assert!(is_one, "seed {seed}, {kind}: {causes:?}");
+        assert!(errors.iter().all(|error| matches!(error, Error::Failed { .. })), "seed {seed}, {kind}: {causes:?}");
+        drop(outcomes);
+        emulated.assert_nothing_is_held(&format!("seed {seed}, {kind}"));
     }
-    assert!(failed >= 5, "only {failed} of 7 failed");
+    assert!(failed >= 20, "only {failed} of 60 failed");
+}
+
+/// A rank drops its shuffle half way: the others end, with their rows or one error, and nothing is held.
+#[test]
+fn a_dropped_shuffle_leaves_nothing() {
+    let emulated = Emulated::start();
+    let mut dropped = 0;
+    for seed in 0..60 {
+        let random = &mut random(seed);
+        let topology = topology(random);
+        let count = topology.ranks();
+        let batches = tables(random, count, 50, 400);
+        let schema = rows(random, 0, 0, 1).schema();
+        let path = paths(seed as usize % 3);
+        let levels = [Levels::One, Levels::Two][seed as usize / 3 % 2];
+        let network = Network { seed, most_delay: Duration::from_micros(100), ..Network::default() };
+        let network = random.random_bool(0.5).then_some(network);
+        let victim = random.random_range(0..count);
+        let case = Case { network, dropped: Some((victim, random.random_range(1..12))) };
+        let spec = |rank| spec(&[0], levels, path(rank));
+        let outcomes = emulated.shuffled(topology, spec, &schema, &batches, case);
+        dropped += usize::from(matches!(outcomes[victim], Err(Error::Abandoned(_))));
+        let expected = format!("rank {victim} failed: its shuffle of GPU memory was dropped before the end");
+        let errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(ToString::to_string);
+        let errors: Vec<_> = errors.filter(|error| !error.contains("stopped before")).collect();
+        assert!(errors.iter().all(|error| *error == expected), "seed {seed}: {errors:?}");
+        drop(outcomes);
+        emulated.assert_nothing_is_held(&format!("seed {seed}"));
+    }
+    assert!(dropped >= 15, "only {dropped} of 60 were dropped half way");
 }
 
 #[test]
@@ -224,13 +267,14 @@ fn what_kernels_do_not_move_is_refused() {
     assert!(error.contains("column a has values of the type Utf8"), "{error}");
     let error = refused(Arc::new(Int32Array::from(vec![Some(1), None])));
     assert!(error.contains("column a has nulls"), "{error}");
-    let batch = rows(&mut StdRng::seed_from_u64(1), 5, 0, 9);
+    let batch = rows(&mut random(1), 5, 0, 9);
     let table = DeviceTable::upload(&stream, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
     assert_eq!(table.download(&stream, &batch.schema()).unwrap(), batch);
     let other = batch.project(&[1, 0, 2, 3, 4, 5]).unwrap().schema();
     assert!(table.download(&stream, &other).unwrap_err().to_string().contains("column int is of the type Int32"));
-    let spec = DeviceShuffleSpec { number: 0, keys: vec![6], levels: Levels::One };
-    let outcome = emulated.shuffled(Topology::of_nodes(1, 1).unwrap(), &spec, &batch.schema(), &[vec![batch.clone()]]);
+    let spec = |_| spec(&[6], Levels::One, GpuPath::Direct);
+    let topology = Topology::of_nodes(1, 1).unwrap();
+    let outcome = emulated.shuffled(topology, spec, &batch.schema(), &[vec![batch.clone()]], Case::default());
     let error = outcome[0].as_ref().unwrap_err().to_string();
     assert!(error.contains("rows of 6 columns have no key [6]"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 mod all_to_all;
 mod device;
+mod emulated;
 mod failures;
 mod messages;
 mod overlap;

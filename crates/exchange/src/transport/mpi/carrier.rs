@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use arrow::buffer::{Buffer, MutableBuffer};
+use overspill_machine::memory::DevicePlace;
 
 use super::header::{self, Head};
 use super::library::{Bytes, MOST_BYTES, Mpi, Request};
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::transport::endpoint::Endpoint;
 use crate::transport::frame::{Frame, FrameKind};
+use crate::transport::message::Message;
 
 /// Tags of messages with heads, and of what follows them.
 const HEAD: c_int = 1;
@@ -55,7 +57,15 @@ pub struct Carrier {
 struct Arriving {
     head: Head,
     missing: VecDeque<Request>,
-    parts: Vec<MutableBuffer>,
+    body: Body,
+}
+
+/// Where the message of a frame goes that follows its head.
+enum Body {
+    /// CPU memory: what has come.
+    Parts(Vec<MutableBuffer>),
+    /// The place in GPU memory that the receiver has for it.
+    Placed,
 }
 
 impl Carrier {
@@ -130,10 +140,7 @@ impl Carrier {
                 let (head, body) = header::write(frame);
                 self.sending.push(self.mpi.send(head, to, HEAD)?);
                 if let Some(body) = body {
-                    for begin in (0..body.len()).step_by(MOST_BYTES) {
-                        let piece = body.slice_with_length(begin, MOST_BYTES.min(body.len() - begin));
-                        self.sending.push(self.mpi.send(piece, to, BODY)?);
-                    }
+                    self.send_body(&body, to)?;
                 }
             }
             Command::AllToAll(bytes, answer) => {
@@ -142,6 +149,43 @@ impl Carrier {
             Command::End => self.is_ending = true,
         }
         Ok(())
+    }
+
+    fn send_body(&mut self, body: &Message, to: Rank) -> Result<()> {
+        let bytes = body.bytes() as usize;
+        for begin in (0..bytes).step_by(MOST_BYTES) {
+            let length = MOST_BYTES.min(bytes - begin);
+            self.sending.push(match body {
+                Message::Host(body) => self.mpi.send(body.slice_with_length(begin, length), to, BODY)?,
+                Message::Device(body) => self.mpi.send_from_gpu(body.slice(begin as u64, length as u64)?, to, BODY)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Begins to receive what follows a head.
+    fn receive_body(&self, head: Head, from: Rank) -> Result<Arriving> {
+        let (bytes, mut missing) = (head.missing, VecDeque::new());
+        if let Some(mut place) = self.place(&head, from) {
+            while place.bytes() > MOST_BYTES as u64 {
+                let (first, others) = place.split_at(MOST_BYTES as u64)?;
+                missing.push_back(self.mpi.receive_on_gpu(first, from, BODY)?);
+                place = others;
+            }
+            missing.push_back(self.mpi.receive_on_gpu(place, from, BODY)?);
+            return Ok(Arriving { head, missing, body: Body::Placed });
+        }
+        for begin in (0..bytes).step_by(MOST_BYTES) {
+            missing.push_back(self.mpi.receive(MOST_BYTES.min(bytes - begin), from, BODY)?);
+        }
+        Ok(Arriving { head, missing, body: Body::Parts(vec![]) })
+    }
+
+    /// The place in GPU memory that the receiver of a message has for it, if MPI can write there.
+    fn place(&self, head: &Head, from: Rank) -> Option<DevicePlace> {
+        let FrameKind::Data(number, _) = head.frame.kind else { return None };
+        let endpoint = self.endpoint.upgrade().filter(|_| head.missing > 0)?;
+        endpoint.place(from, head.frame.job, number, head.missing as u64)
     }
 
     /// Takes what has come.
@@ -158,12 +202,8 @@ impl Carrier {
                     Err(again) => request = again,
                 }
             };
-            let head = header::read(&head, from)?;
-            let mut missing = VecDeque::new();
-            for begin in (0..head.missing).step_by(MOST_BYTES) {
-                missing.push_back(self.mpi.receive(MOST_BYTES.min(head.missing - begin), from, BODY)?);
-            }
-            self.arriving[from].push_back(Arriving { head, missing, parts: vec![] });
+            let arriving = self.receive_body(header::read(&head, from)?, from)?;
+            self.arriving[from].push_back(arriving);
         }
         Ok(has_done)
     }
@@ -181,7 +221,7 @@ impl Carrier {
             while let Some(mut first) = self.arriving[from].pop_front() {
                 if self.is_complete(&mut first)? {
                     has_done = true;
-                    self.deliver(from, first.frame());
+                    self.deliver_complete(from, first);
                 } else {
                     self.arriving[from].push_front(first);
                     break;
@@ -193,16 +233,35 @@ impl Carrier {
 
     fn is_complete(&self, arriving: &mut Arriving) -> Result<bool> {
         while let Some(request) = arriving.missing.pop_front() {
-            match self.mpi.test(request)? {
-                Ok(Bytes::Received(bytes, _)) => arriving.parts.push(bytes),
-                Ok(_) => return Err(Error::Mpi("a message has no bytes".to_owned())),
-                Err(again) => {
+            match (self.mpi.test(request)?, &mut arriving.body) {
+                (Ok(Bytes::Received(bytes, _)), Body::Parts(parts)) => parts.push(bytes),
+                // Who receives the message has the place to itself again.
+                (Ok(Bytes::Placed(place)), Body::Placed) => drop(place),
+                (Ok(_), _) => return Err(Error::Mpi("a message has no bytes".to_owned())),
+                (Err(again), _) => {
                     arriving.missing.push_front(again);
                     return Ok(false);
                 }
             }
         }
         Ok(true)
+    }
+
+    fn deliver_complete(&self, from: Rank, Arriving { head: Head { mut frame, missing }, body, .. }: Arriving) {
+        if let FrameKind::Data(number, message) = &mut frame.kind
+            && missing > 0
+        {
+            match body {
+                Body::Parts(parts) => *message = whole(parts).into(),
+                Body::Placed => {
+                    if let Some(endpoint) = self.endpoint.upgrade() {
+                        endpoint.deliver_placed(from, frame.job, *number, missing as u64);
+                    }
+                    return;
+                }
+            }
+        }
+        self.deliver(from, frame);
     }
 
     fn deliver(&self, from: Rank, frame: Frame) {
@@ -230,18 +289,11 @@ impl Carrier {
     }
 }
 
-impl Arriving {
-    fn frame(self) -> Frame {
-        let Self { head: Head { mut frame, missing }, parts, .. } = self;
-        if let FrameKind::Data(_, message) = &mut frame.kind
-            && missing > 0
-        {
-            let mut parts = parts.into_iter();
-            let mut bytes = parts.next().unwrap_or_default();
-            // Only messages of more than a gibibyte have several.
-            parts.for_each(|part| bytes.extend_from_slice(&part));
-            *message = bytes.into();
-        }
-        frame
-    }
+/// The message that came in these parts.
+fn whole(parts: Vec<MutableBuffer>) -> Buffer {
+    let mut parts = parts.into_iter();
+    let mut bytes = parts.next().unwrap_or_default();
+    // Only messages of more than a gibibyte have several.
+    parts.for_each(|part| bytes.extend_from_slice(&part));
+    bytes.into()
 }

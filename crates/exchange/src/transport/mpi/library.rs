@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use arrow::buffer::{Buffer, MutableBuffer};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use overspill_machine::memory::DevicePlace;
 
 use crate::error::{Error, Result};
 use crate::rank::Rank;
+use crate::transport::message::DeviceMessage;
 
 /// The version of the functions. It is `INTERFACE` of the C file.
-const INTERFACE: c_int = 2;
+const INTERFACE: c_int = 3;
 
 /// The most bytes of one message: MPI counts them in an `int`.
 pub const MOST_BYTES: usize = 1 << 30;
@@ -40,6 +42,8 @@ pub struct Mpi {
     /// This rank, and for each rank the lowest one of its node.
     pub rank: Rank,
     pub lowest_of_node: Vec<usize>,
+    /// Whether MPI takes messages in the memory of a GPU.
+    pub takes_gpu_memory: bool,
     /// Neither `Send` nor `Sync`.
     thread: std::marker::PhantomData<*mut ()>,
     /// The functions above are its. It stays loaded, as MPI libraries leave threads and handlers behind.
@@ -58,6 +62,10 @@ pub struct Request {
 pub enum Bytes {
     None,
     Sent(Buffer),
+    /// GPU memory of which MPI takes the address.
+    Lent(DeviceMessage),
+    /// GPU memory that MPI writes.
+    Placed(DevicePlace),
     /// A buffer with room for the message, and the bytes of the message. The buffer is empty until the message is there.
     Received(MutableBuffer, usize),
 }
@@ -69,9 +77,17 @@ impl Drop for Request {
         match std::mem::replace(&mut self.bytes, Bytes::None) {
             Bytes::None => (),
             Bytes::Sent(bytes) => std::mem::forget(bytes),
+            Bytes::Lent(part) => std::mem::forget(part),
+            Bytes::Placed(place) => std::mem::forget(place),
             Bytes::Received(bytes, _) => std::mem::forget(bytes),
         }
     }
+}
+
+/// The bytes of a message as MPI counts them.
+fn count(bytes: usize) -> c_int {
+    debug_assert!(bytes <= MOST_BYTES);
+    bytes as c_int
 }
 
 /// What the loader says, which libloading keeps behind its own words.
@@ -109,6 +125,7 @@ impl Mpi {
         }
         let start: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = function!(b"overspill_mpi_start");
         let nodes: unsafe extern "C" fn(*mut c_int) -> c_int = function!(b"overspill_mpi_nodes");
+        let takes_gpu_memory: unsafe extern "C" fn() -> c_int = function!(b"overspill_mpi_takes_gpu_memory");
         let mut mpi = Self {
             send: function!(b"overspill_mpi_send"),
             receive: function!(b"overspill_mpi_receive"),
@@ -120,6 +137,7 @@ impl Mpi {
             end: function!(b"overspill_mpi_end"),
             rank: 0,
             lowest_of_node: vec![],
+            takes_gpu_memory: false,
             thread: std::marker::PhantomData,
             _library: ManuallyDrop::new(library),
         };
@@ -129,6 +147,8 @@ impl Mpi {
         let mut lowest: Vec<c_int> = vec![0; ranks.max(0) as usize];
         // SAFETY: it writes a number for each rank.
         mpi.check("MPI does not know its nodes", unsafe { nodes(lowest.as_mut_ptr()) })?;
+        // SAFETY: it takes nothing, and MPI has been started.
+        mpi.takes_gpu_memory = unsafe { takes_gpu_memory() } != 0;
         mpi.rank = rank.max(0) as usize;
         mpi.lowest_of_node = lowest.into_iter().map(|rank| rank.max(0) as usize).collect();
         Ok(mpi)
@@ -136,24 +156,56 @@ impl Mpi {
 
     /// Begins to send at most [`MOST_BYTES`].
     pub fn send(&self, bytes: Buffer, to: Rank, tag: c_int) -> Result<Request> {
-        debug_assert!(bytes.len() <= MOST_BYTES);
         let mut request = null_mut();
         // SAFETY: the request keeps the bytes until it is done, and a Buffer is not changed while it is kept.
-        let code = unsafe { (self.send)(bytes.as_ptr().cast(), bytes.len() as c_int, to as c_int, tag, &mut request) };
+        let code = unsafe { (self.send)(bytes.as_ptr().cast(), count(bytes.len()), to as c_int, tag, &mut request) };
         self.check("a message cannot be sent", code)?;
         Ok(Request { request, bytes: Bytes::Sent(bytes) })
     }
 
+    /// Begins to send at most [`MOST_BYTES`] of the memory of a GPU of which MPI takes addresses.
+    ///
+    /// # Errors
+    /// If MPI fails, or the GPU is lost.
+    pub fn send_from_gpu(&self, part: DeviceMessage, to: Rank, tag: c_int) -> Result<Request> {
+        // MPI copies with the current device of the thread that calls it.
+        part.buffer().device().make_current()?;
+        let (address, mut request) = (part.buffer().view().address() + part.range().start, null_mut());
+        // SAFETY: the part lies within its memory, which the request keeps until it is done. It is complete and nothing writes it, as it is lent.
+        let code = unsafe {
+            let bytes = std::ptr::with_exposed_provenance(address as usize);
+            (self.send)(bytes, count(part.bytes() as usize), to as c_int, tag, &mut request)
+        };
+        self.check("a message in GPU memory cannot be sent", code)?;
+        Ok(Request { request, bytes: Bytes::Lent(part) })
+    }
+
+    /// Begins to receive a message of as many bytes as a place has, at most [`MOST_BYTES`], in the memory of a GPU of which MPI takes addresses.
+    ///
+    /// # Errors
+    /// If MPI fails, or the GPU is lost.
+    pub fn receive_on_gpu(&self, mut place: DevicePlace, from: Rank, tag: c_int) -> Result<Request> {
+        place.device().make_current()?;
+        let (bytes, address, mut request) = (place.bytes() as usize, place.view_mut().address(), null_mut());
+        // SAFETY: the request owns the place until MPI has written it, so that no other code writes or reads these bytes, and the memory stays
+        // allocated.
+        let code = unsafe {
+            let to = std::ptr::with_exposed_provenance_mut(address as usize);
+            (self.receive)(to, count(bytes), from as c_int, tag, &mut request)
+        };
+        self.check("a message cannot be received in GPU memory", code)?;
+        Ok(Request { request, bytes: Bytes::Placed(place) })
+    }
+
     /// Begins to receive a message of this many bytes, at most [`MOST_BYTES`].
     pub fn receive(&self, bytes: usize, from: Rank, tag: c_int) -> Result<Request> {
-        debug_assert!(bytes <= MOST_BYTES);
         // Its bytes are not written twice: to write zeros first took half as long as MPI takes to copy them.
         let mut buffer = MutableBuffer::with_capacity(bytes);
         let mut request = null_mut();
         // SAFETY: the buffer has room for this many bytes, and the request owns it until MPI has filled it, so no other code can reach it. Its
         // length is 0 until then.
         let code =
-            unsafe { (self.receive)(buffer.as_mut_ptr().cast(), bytes as c_int, from as c_int, tag, &mut request) };
+            unsafe { (self.receive)(buffer.as_mut_ptr().cast(), count(bytes), from as c_int, tag, &mut request) };
         self.check("a message cannot be received", code)?;
         Ok(Request { request, bytes: Bytes::Received(buffer, bytes) })
     }
@@ -169,7 +221,8 @@ impl Mpi {
     /// The bytes of a request if it is done, or the request again.
     pub fn test(&self, mut request: Request) -> Result<std::result::Result<Bytes, Request>> {
         let (mut is_done, mut count) = (0, 0);
-        let counted = if matches!(request.bytes, Bytes::Received(..)) { &raw mut count } else { null_mut() };
+        let receives = matches!(request.bytes, Bytes::Received(..) | Bytes::Placed(_));
+        let counted = if receives { &raw mut count } else { null_mut() };
         // SAFETY: `send`, `receive` or `barrier` has begun the request, and this call takes it. The C function frees it only if it is done or
         // has failed; if it has failed, dropping the request never frees its bytes. It counts the bytes of a request that receives.
         self.check("a message does not arrive", unsafe { (self.test)(request.request, &mut is_done, counted) })?;
@@ -177,10 +230,15 @@ impl Mpi {
             return Ok(Err(request));
         }
         let mut bytes = std::mem::replace(&mut request.bytes, Bytes::None);
+        let expected = match &bytes {
+            Bytes::None | Bytes::Sent(_) | Bytes::Lent(_) => return Ok(Ok(bytes)),
+            Bytes::Placed(place) => place.bytes() as usize,
+            Bytes::Received(_, expected) => *expected,
+        };
+        if usize::try_from(count) != Ok(expected) {
+            return Err(Error::Mpi(format!("a message of {count} bytes came in place of one of {expected}")));
+        }
         if let Bytes::Received(buffer, bytes) = &mut bytes {
-            if usize::try_from(count) != Ok(*bytes) {
-                return Err(Error::Mpi(format!("a message of {count} bytes came in place of one of {bytes}")));
-            }
             // SAFETY: the buffer has room for this many bytes, and MPI has written just as many.
             unsafe { buffer.set_len(*bytes) };
         }

@@ -14,6 +14,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use overspill_machine::driver::Device;
+
 use self::carrier::{Carrier, Command};
 use self::library::Mpi;
 use super::endpoint::{Endpoint, Wire};
@@ -58,7 +60,7 @@ impl MpiRank {
                     return Ok(());
                 }
             };
-            let _ = started.send(Ok((mpi.rank, mpi.lowest_of_node.clone())));
+            let _ = started.send(Ok((mpi.rank, mpi.lowest_of_node.clone(), mpi.takes_gpu_memory)));
             // Nothing is taken before there is who it is for.
             match endpoints.recv() {
                 Ok(endpoint) => Carrier::new(mpi, taken, endpoint).run(),
@@ -66,12 +68,12 @@ impl MpiRank {
             }
         });
         let thread = thread.map_err(|error| Error::Mpi(format!("no thread for MPI: {error}")))?;
-        let (rank, lowest) = ranks.recv().map_err(|_| Error::Mpi("MPI has stopped".to_owned()))??;
+        let (rank, lowest, takes_gpu_memory) = ranks.recv().map_err(|_| Error::Mpi("MPI has stopped".to_owned()))??;
         let topology = match ranks_per_node {
             Some(ranks_per_node) => Topology::of_nodes(lowest.len(), ranks_per_node.get())?,
             None => Topology::new(&nodes(&lowest))?,
         };
-        let wire = Box::new(Queue(commands.clone()));
+        let wire = Box::new(Queue { commands: commands.clone(), takes_gpu_memory });
         let sharing_memory = lowest.iter().filter(|other| **other == lowest[rank]).count();
         let endpoint = Arc::new(Endpoint::new(rank, Arc::new(topology), wire));
         let _ = made.send(Arc::downgrade(&endpoint));
@@ -124,12 +126,20 @@ fn nodes(lowest: &[Rank]) -> Vec<usize> {
 }
 
 #[derive(Debug)]
-struct Queue(Sender<Command>);
+struct Queue {
+    commands: Sender<Command>,
+    takes_gpu_memory: bool,
+}
 
 impl Wire for Queue {
     fn send(&self, to: Rank, frame: Frame) {
         // Without its thread the rank has been told that it is lost.
-        let _ = self.0.send(Command::Send(to, frame));
+        let _ = self.commands.send(Command::Send(to, frame));
+    }
+
+    fn takes_memory_of(&self, device: &Device) -> bool {
+        // The stand-in's memory is CPU memory, which each MPI takes.
+        self.takes_gpu_memory || device.is_emulated()
     }
 }
 
