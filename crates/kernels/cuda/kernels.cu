@@ -21,6 +21,7 @@
 #include "prefix_sum.cuh"
 #include "registry.cuh"
 #include "selection.cuh"
+#include "validity.cuh"
 
 using namespace overspill;
 
@@ -159,6 +160,7 @@ OVERSPILL_KERNEL(local_join_write, const LocalJoinArguments arguments) { write_l
 OVERSPILL_KERNEL(gather, const u32* numbers, u64 count, const MovedColumn* columns, u64 column_count) {
     gather_rows(numbers, count, columns, column_count);
 }
+OVERSPILL_KERNEL(pack_validity, const unsigned char* bytes, u64 rows, u32* words) { pack_validity_bits(bytes, rows, words); }
 
 // Lookups in an index over sorted keys.
 

@@ -20,6 +20,7 @@ mod partition;
 mod prefix_sum;
 mod selection;
 mod share;
+mod validity;
 
 pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor, Timed};
 pub use columns::{KeyColumn, MovedColumn};
@@ -45,5 +46,6 @@ pub use selection::{
     Selection, SelectionAggregate, SelectionColumn, SelectionPage, SelectionPlan, SelectionRange, SelectionTotals,
     SelectionValue,
 };
+pub use validity::ValidityPacker;
 
 pub use overspill_machine::{Error, Result};

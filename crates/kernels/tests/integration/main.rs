@@ -25,3 +25,4 @@ mod spanning;
 mod test_gpu;
 mod timeline;
 mod transfer;
+mod validity;
