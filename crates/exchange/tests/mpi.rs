@@ -51,7 +51,7 @@ fn main() {
         mpi.end().unwrap();
         return;
     }
-    for (ranks, per_node) in [(1, 1), (2, 1), (3, 2), (8, 4)] {
+    for (ranks, per_node) in [(1, 1), (2, 1), (3, 2), (9, 4)] {
         for case in ["shuffles", "failure", "GPU memory", "GPU failures"] {
             let started = Instant::now();
             let status = start(ranks, per_node, case).status().unwrap_or_else(|error| panic!("mpirun: {error}"));
@@ -186,7 +186,7 @@ fn device_shuffles(mpi: &MpiRank) {
     for seed in 0..DEVICE_CASES {
         let random = &mut emulated::random(seed);
         let batches = tables(random, ranks, [1, 5, 1000][seed as usize % 3], DEVICE_ROWS);
-        let schema = emulated::rows(random, 0, 0, 1).schema();
+        let schema = emulated::rows(random, 0, 0, 1, false).schema();
         let (keys, levels) = (keys(random), [Levels::One, Levels::Two][seed as usize % 2]);
         let spec = ShuffleSpec {
             number: 0,
@@ -239,7 +239,7 @@ fn device_failures(mpi: &MpiRank) {
     for seed in 0..3 * DEVICE_CASES {
         let random = &mut emulated::random(seed);
         let batches = tables(random, ranks, 50, DEVICE_ROWS);
-        let schema = emulated::rows(random, 0, 0, 1).schema();
+        let schema = emulated::rows(random, 0, 0, 1, false).schema();
         let path = [GpuPath::Direct, GpuPath::Pinned][(seed as usize + rank) % 2];
         let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: Levels::Two, path };
         let (victim, calls) = (random.random_range(0..ranks), random.random_range(1..60));

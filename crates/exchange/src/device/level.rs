@@ -1,17 +1,19 @@
 //! An exchange of rows in GPU memory on one level.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::pin::pin;
+use std::time::Instant;
 
 use futures::TryFutureExt;
 use futures::future::{Either, join_all, select, try_join, try_join_all};
-use overspill_kernels::{HashPartitioner, HashPartitioning, HashPartitions, KeyColumn, MovedColumn};
+use overspill_kernels::{HashPartitioner, HashPartitioning, HashPartitions, MovedColumn};
 use overspill_machine::memory::{DeviceBuffer, DevicePlace};
 
 use super::messages::{message, settle};
 use super::room::Room;
-use super::sizes::{self, Sizes};
-use super::table::{DeviceColumn, DeviceTable};
+use super::sizes::{self, ColumnSize, Sizes};
+use super::table::{DeviceColumn, DeviceTable, KeyBits};
 use super::{Gpu, GpuPath};
 use crate::all_to_all::ExchangeMetrics;
 use crate::error::{Error, Result};
@@ -34,16 +36,17 @@ pub struct Level {
 
 /// Rows in partitions.
 struct Partitioned {
-    columns: Vec<LentBuffer>,
-    widths: Vec<u64>,
+    /// The values of each column, and its validity behind them if it has one.
+    arrays: Vec<LentBuffer>,
+    columns: Vec<ColumnSize>,
     are_floats: Vec<bool>,
     partitions: HashPartitions,
 }
 
-/// What a rank receives from another: its stream, and the bytes of each column.
+/// What a rank receives from another.
 struct Source {
     receiver: PlacedReceiver,
-    rows: u64,
+    sizes: Sizes,
 }
 
 impl Level {
@@ -57,51 +60,68 @@ impl Level {
         metrics: &ExchangeMetrics,
     ) -> Result<DeviceTable> {
         let here = job.endpoint().rank();
-        let partitioned = self.partition(gpu, &table, keys)?;
+        let began = Instant::now();
+        let partitioned = self.partition(here, gpu, &table, keys)?;
+        metrics.partitioned(began.elapsed());
         drop(table);
         metrics.round();
-        let to: Vec<(Rank, Sizes)> = self.to.iter().copied().zip(partitioned.sizes()).collect();
-        let counts = sizes::tell(job, self.number, &to, &self.from).await?;
-        let counts: Vec<u64> = counts.into_iter().map(|sizes| sizes.rows).collect();
-        let (room, places) = Room::new(gpu, &counts, &partitioned.widths)?;
+        let to: Vec<(Rank, u64)> = self.to.iter().copied().zip(partitioned.all_rows()).collect();
+        let sizes = sizes::tell(job, self.number, &partitioned.columns, &to, &self.from).await?;
+        let (room, places) = Room::new(gpu, &sizes)?;
         let mut sources = vec![];
-        for ((rank, rows), places) in self.from.iter().zip(counts).zip(places) {
+        for ((rank, sizes), places) in self.from.iter().zip(sizes).zip(places) {
             if *rank == here {
                 self.keep_own(here, gpu, &partitioned, places, metrics)?;
-            } else if rows > 0 {
+            } else if sizes.rows > 0 {
                 let may_place = gpu.path == GpuPath::Direct;
                 let receiver = PlacedReceiver::open(job, *rank, self.number | COLUMNS, places, may_place);
-                sources.push(Source { receiver, rows });
+                sources.push(Source { receiver, sizes });
             }
         }
         let sending = self.send(job, gpu, &partitioned, metrics);
         // The job fails before the streams are gone, so that other ranks learn why.
-        let receiving = receive(gpu, &mut sources, &partitioned.widths, metrics).map_err(|error| failure(job, error));
+        let receiving = receive(gpu, &mut sources, metrics).map_err(|error| failure(job, error));
         try_join(sending, receiving).await?;
-        let columns = partitioned.widths.clone().into_iter().zip(partitioned.are_floats.clone());
+        let types: Vec<(ColumnSize, bool)> =
+            partitioned.columns.iter().copied().zip(partitioned.are_floats.iter().copied()).collect();
         partitioned.returned(job).await?;
         let rows = room.rows();
-        let columns = columns.zip(room.into_arrays()?);
-        let columns = columns.map(|((width, is_float), values)| DeviceColumn { values, width, is_float });
+        let columns = types.into_iter().zip(room.into_columns()?);
+        let columns = columns.map(|((size, is_float), (values, validity))| DeviceColumn {
+            values,
+            width: size.width,
+            is_float,
+            validity,
+        });
         DeviceTable::new(rows, columns.collect())
     }
 
-    fn partition(&self, gpu: &Gpu<'_>, table: &DeviceTable, keys: &[usize]) -> Result<Partitioned> {
-        let widths: Vec<u64> = table.columns().iter().map(|column| column.width).collect();
-        let room = |width: &u64| DeviceBuffer::new(gpu.stream.device(), table.rows() * width);
-        let mut columns = widths.iter().map(room).collect::<Result<Vec<_>, _>>()?;
-        let keys: Vec<KeyColumn<'_>> = keys.iter().map(|key| table.columns()[*key].key()).collect();
-        let moved = table.columns().iter().zip(&mut columns).map(|(from, to)| MovedColumn {
-            from: from.values.view(),
+    fn partition(&self, here: Rank, gpu: &Gpu<'_>, table: &DeviceTable, keys: &[usize]) -> Result<Partitioned> {
+        let from: Vec<(&DeviceBuffer, u64)> = table.columns().iter().flat_map(DeviceColumn::arrays).collect();
+        let room = |(_, width): &(&DeviceBuffer, u64)| DeviceBuffer::new(gpu.stream.device(), table.rows() * width);
+        let mut arrays = from.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+        let moved = from.iter().zip(&mut arrays).map(|((from, width), to)| MovedColumn {
+            from: from.view(),
             to: to.view_mut(),
-            width: from.width,
+            width: *width,
         });
-        let partitions = self.to.len() as u32;
-        let partitioner = HashPartitioner::new(gpu.kernels, HashPartitioning { partitions, seed: self.seed, home: 0 })?;
-        let partitions =
-            partitioner.run(gpu.stream, table.rows(), &keys, &mut moved.collect::<Vec<MovedColumn<'_>>>())?;
+        let bits = KeyBits::new(gpu.kernels, gpu.stream, table, keys)?;
+        let partitioning = HashPartitioning {
+            partitions: self.to.len() as u32,
+            seed: self.seed,
+            // Rows with a null in their key have no partner anywhere, and stay where they are.
+            home: self.to.iter().position(|rank| *rank == here).unwrap_or(0) as u32,
+        };
+        let partitioner = HashPartitioner::new(gpu.kernels, partitioning)?;
+        let moved = &mut moved.collect::<Vec<MovedColumn<'_>>>();
+        let partitions = partitioner.run(gpu.stream, table.rows(), &bits.keys(table), moved)?;
+        let columns = table
+            .columns()
+            .iter()
+            .map(|column| ColumnSize { width: column.width, has_validity: column.validity.is_some() });
         let are_floats = table.columns().iter().map(|column| column.is_float).collect();
-        Ok(Partitioned { columns: LentBuffer::lend(gpu.stream, columns)?, widths, are_floats, partitions })
+        let arrays = LentBuffer::lend(gpu.stream, arrays)?;
+        Ok(Partitioned { arrays, columns: columns.collect(), are_floats, partitions })
     }
 
     fn keep_own(
@@ -113,14 +133,18 @@ impl Level {
         metrics: &ExchangeMetrics,
     ) -> Result<()> {
         let Some(partition) = self.to.iter().position(|rank| *rank == here) else { return Ok(()) };
-        metrics.kept(partitioned.rows(partition) as usize);
+        let rows = partitioned.rows(partition);
+        metrics.kept(rows as usize);
+        if rows == 0 {
+            return Ok(());
+        }
         for ((column, range), mut place) in partitioned.parts(partition).zip(places) {
             place.copy(gpu.stream, column.buffer(), range)?;
         }
         Ok(())
     }
 
-    /// Sends each column to all ranks, one column after the other.
+    /// Sends each array to all ranks, one array after the other.
     async fn send(&self, job: &Job, gpu: &Gpu<'_>, partitioned: &Partitioned, metrics: &ExchangeMetrics) -> Result<()> {
         let (here, topology) = (job.endpoint().rank(), job.endpoint().topology());
         let others = self.to.iter().enumerate().filter(|(_, rank)| **rank != here);
@@ -142,20 +166,22 @@ impl Level {
     }
 }
 
-/// Receives all columns of all ranks.
-async fn receive(gpu: &Gpu<'_>, sources: &mut [Source], widths: &[u64], metrics: &ExchangeMetrics) -> Result<()> {
-    for width in widths {
-        // Each rank sends its columns in the same order, so that one is complete before the next begins.
-        for Source { receiver, rows } in &mut *sources {
+/// Receives all arrays of all ranks.
+async fn receive(gpu: &Gpu<'_>, sources: &mut [Source], metrics: &ExchangeMetrics) -> Result<()> {
+    let mut expected: Vec<_> = sources.iter().map(|source| source.sizes.arrays().collect::<VecDeque<_>>()).collect();
+    // Each rank sends its arrays in the same order, so that a column is complete before the next begins, but for the validity that some have.
+    while expected.iter().any(|arrays| !arrays.is_empty()) {
+        for (Source { receiver, .. }, arrays) in sources.iter_mut().zip(&mut expected) {
+            let Some(bytes) = arrays.pop_front() else { continue };
             let rank = receiver.from();
             let arrival = receiver.next().await?;
             let arrival =
                 arrival.ok_or_else(|| Error::Unexpected { rank, what: "an end before its last column".to_owned() })?;
-            settle(gpu, arrival, *rows * width, rank, metrics)?;
+            settle(gpu, arrival, bytes, rank, metrics)?;
         }
     }
-    for Source { receiver, rows } in sources {
-        metrics.received(*rows as usize);
+    for Source { receiver, sizes } in sources {
+        metrics.received(sizes.rows as usize);
         if receiver.next().await?.is_some() {
             let what = "more columns than it has".to_owned();
             return Err(Error::Unexpected { rank: receiver.from(), what });
@@ -170,22 +196,21 @@ impl Partitioned {
         rows.end - rows.start
     }
 
-    /// What each partition has.
-    fn sizes(&self) -> impl Iterator<Item = Sizes> {
-        let partitions = 0..self.partitions.starts().len() - 1;
-        partitions.map(|partition| Sizes { rows: self.rows(partition), widths: self.widths.clone() })
+    /// The rows of each partition.
+    fn all_rows(&self) -> impl Iterator<Item = u64> {
+        (0..self.partitions.starts().len() - 1).map(|partition| self.rows(partition))
     }
 
-    /// The part of each column that a partition has, in bytes.
+    /// The part of each array that a partition has, in bytes.
     fn parts(&self, partition: usize) -> impl Iterator<Item = (&LentBuffer, Range<u64>)> {
         let rows = self.partitions.rows(partition);
-        let range = move |width: &u64| rows.start * width..rows.end * width;
-        self.columns.iter().zip(self.widths.iter().map(range))
+        let widths = self.columns.iter().flat_map(|column| [Some(column.width), column.has_validity.then_some(1)]);
+        self.arrays.iter().zip(widths.flatten().map(move |width| rows.start * width..rows.end * width))
     }
 
     /// Waits until other ranks have taken all rows, which frees their memory, or a rank has failed.
     async fn returned(self, job: &Job) -> Result<()> {
-        let returned = pin!(join_all(self.columns.into_iter().map(LentBuffer::returned)));
+        let returned = pin!(join_all(self.arrays.into_iter().map(LentBuffer::returned)));
         match select(returned, pin!(job.failed())).await {
             Either::Left(_) => Ok(()),
             Either::Right((error, _)) => Err(error),

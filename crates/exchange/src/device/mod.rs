@@ -6,9 +6,10 @@
 //! a copy of it in pinned memory.
 //!
 //! ```text
-//!            ┌▶ sizes
-//!   shuffle ─▶ level ─▶ messages ─▶ room
-//!      └─────────┴──────────┴────────┴──▶ table
+//!                     ┌▶ sizes ◀┐
+//!           shuffle ─▶ level ─▶ room
+//!              │        ├▶ messages
+//!              └────────┴──▶ table
 //! ```
 
 mod level;

@@ -3,34 +3,59 @@
 use overspill_machine::memory::{DeviceBuffer, DevicePlace, DividedBuffer};
 
 use super::Gpu;
+use super::sizes::Sizes;
+use super::table::VALID;
 use crate::error::{Error, Result};
 
-/// GPU memory for all rows that a rank gets, allocated before they arrive (section 3.2): an array for each column, with a part for each
-/// rank that sends.
+/// GPU memory for all rows that a rank gets, allocated before they arrive (section 3.2): arrays for each column, with a part for each rank
+/// that sends.
 pub struct Room {
     rows: u64,
-    arrays: Vec<DividedBuffer>,
+    columns: Vec<RoomOfColumn>,
+}
+
+struct RoomOfColumn {
+    values: DividedBuffer,
+    /// If one of the ranks has nulls. All rows of the others are valid.
+    validity: Option<DividedBuffer>,
 }
 
 impl Room {
-    /// Allocates arrays with values of these widths, for `counts` rows of each rank. Returns them, and for each rank its place in each array.
+    /// Allocates room for what ranks send. Returns it, and for each rank the places of its arrays, in the order of [`Sizes::arrays`].
     ///
     /// # Errors
     /// If memory does not suffice.
-    pub fn new(gpu: &Gpu<'_>, counts: &[u64], widths: &[u64]) -> Result<(Self, Vec<Vec<DevicePlace>>)> {
-        let rows = counts.iter().try_fold(0_u64, |sum, rows| sum.checked_add(*rows));
+    pub fn new(gpu: &Gpu<'_>, sizes: &[Sizes]) -> Result<(Self, Vec<Vec<DevicePlace>>)> {
+        let rows = sizes.iter().try_fold(0_u64, |sum, sizes| sum.checked_add(sizes.rows));
         let rows = rows.ok_or_else(|| Error::Invalid("ranks send more rows than can be counted".to_owned()))?;
-        let mut places: Vec<_> = counts.iter().map(|_| Vec::with_capacity(widths.len())).collect();
-        let mut arrays = Vec::with_capacity(widths.len());
-        for width in widths {
-            let memory = DeviceBuffer::new(gpu.stream.device(), rows.saturating_mul(*width))?;
-            let mut array = DividedBuffer::new(memory);
-            for (count, places) in counts.iter().zip(&mut places) {
-                places.push(array.take(count * width)?);
+        let mut places: Vec<Vec<DevicePlace>> = sizes.iter().map(|_| vec![]).collect();
+        let mut columns = vec![];
+        for number in 0..sizes.first().map_or(0, |sizes| sizes.columns.len()) {
+            let width = sizes[0].columns[number].width;
+            let has_validity = |sizes: &Sizes| sizes.columns[number].has_validity;
+            let memory = DeviceBuffer::new(gpu.stream.device(), rows.saturating_mul(width))?;
+            let mut column = RoomOfColumn { values: DividedBuffer::new(memory), validity: None };
+            if sizes.iter().any(|sizes| sizes.rows > 0 && has_validity(sizes)) {
+                let mut memory = DeviceBuffer::new(gpu.stream.device(), rows)?;
+                memory.fill(gpu.stream, VALID)?;
+                column.validity = Some(DividedBuffer::new(memory));
             }
-            arrays.push(array);
+            for (sizes, places) in sizes.iter().zip(&mut places) {
+                places.push(column.values.take(sizes.rows * width)?);
+                let Some(validity) = &mut column.validity else {
+                    // A rank without rows has none to say that they are valid.
+                    continue;
+                };
+                let place = validity.take(sizes.rows)?;
+                if has_validity(sizes) {
+                    places.push(place);
+                }
+            }
+            columns.push(column);
         }
-        Ok((Self { rows, arrays }, places))
+        // Nothing is queued that would write what has arrived.
+        gpu.stream.synchronize()?;
+        Ok((Self { rows, columns }, places))
     }
 
     /// The number of rows.
@@ -38,11 +63,14 @@ impl Room {
         self.rows
     }
 
-    /// The arrays, once all rows have arrived.
+    /// The values and the validity of each column, once all rows have arrived.
     ///
     /// # Errors
     /// If a place is still held.
-    pub fn into_arrays(self) -> Result<Vec<DeviceBuffer>> {
-        self.arrays.into_iter().map(|array| Ok(array.into_whole()?)).collect()
+    pub fn into_columns(self) -> Result<Vec<(DeviceBuffer, Option<DeviceBuffer>)>> {
+        let columns = self.columns.into_iter().map(|RoomOfColumn { values, validity }| {
+            Ok((values.into_whole()?, validity.map(DividedBuffer::into_whole).transpose()?))
+        });
+        columns.collect()
     }
 }

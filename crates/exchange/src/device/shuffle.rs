@@ -59,7 +59,8 @@ impl Drop for Unfinished<'_> {
 
 impl DeviceShuffleSpec {
     /// Shuffles the rows of this rank, which has a GPU. A row comes to the rank that a [`ShuffleSpec`](crate::ShuffleSpec) of as many levels
-    /// brings it to, so that ranks with and without a GPU agree. Rows of a rank keep their order.
+    /// brings it to whose nulls are not equal, so that ranks with and without a GPU agree: rows with a null in their key stay where they
+    /// are. Rows of a rank keep their order.
     ///
     /// Takes GPU memory for the rows in partitions and, while these are sent, for the rows that are received. It ends when other ranks have
     /// taken their rows, so that the former is free. The thread that polls this waits for the GPU. If it fails, or is
@@ -89,13 +90,10 @@ impl DeviceShuffleSpec {
         stream: &Stream,
         table: DeviceTable,
     ) -> Result<DeviceShuffle> {
-        if self.keys.is_empty() || self.keys.iter().any(|key| *key >= table.columns().len()) {
-            return Err(Error::Invalid(format!(
-                "rows of {} columns have no key {:?}",
-                table.columns().len(),
-                self.keys
-            )));
+        if self.keys.is_empty() {
+            return Err(Error::Invalid("a shuffle needs a key".to_owned()));
         }
+        table.check_columns("key", &self.keys)?;
         let (here, topology) = (job.endpoint().rank(), job.endpoint().topology().clone());
         let everyone: Vec<Rank> = (0..topology.ranks()).collect();
         let levels = match self.levels {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use futures::executor::block_on;
-use overspill_exchange::transport::{JobId, Network};
+use overspill_exchange::transport::{Job, JobId, Network};
 use overspill_exchange::{
     DeviceShuffleSpec, DeviceTable, Error, Exchanged, GpuBytes, GpuPath, Levels, Result, ShuffleSpec, Topology,
 };
@@ -22,41 +22,24 @@ use crate::emulated::{Emulated, MIB, keys, random, row_numbers, rows, sorted, ta
 use crate::ranks::{on_each, ranks, shuffle_all};
 use crate::shuffles::topology;
 
-/// How a case begins and ends.
-#[derive(Default)]
-struct Case {
-    network: Option<Network>,
-    /// A rank that drops its shuffle after it has polled it so often.
-    dropped: Option<(usize, usize)>,
-}
-
 /// What a rank has after a shuffle, and what it has exchanged on each level.
 type Outcome = Result<(RecordBatch, Vec<Exchanged>)>;
 
 impl Emulated {
-    /// Shuffles what each rank has, as the specification of the rank says.
-    fn shuffled(
+    /// Runs a part on each rank, with its GPU. Whatever fails on one fails on all.
+    pub fn on_each<T: Send>(
         &self,
         topology: Topology,
-        spec: impl Fn(usize) -> DeviceShuffleSpec + Sync,
-        schema: &SchemaRef,
-        batches: &[Vec<RecordBatch>],
-        case: Case,
-    ) -> Vec<Outcome> {
-        let endpoints = ranks(topology, case.network);
+        network: Option<Network>,
+        part: impl Fn(usize, &Job, &Kernels, &Stream) -> Result<T> + Sync,
+    ) -> Vec<Result<T>> {
+        let endpoints = ranks(topology, network);
         let all = on_each(&endpoints, JobId(0), |rank, job| {
             let run = || {
                 let device = self.device(rank)?;
                 let (kernels, stream) = (Kernels::load(&device)?, Stream::new(&device)?);
-                let table = DeviceTable::upload(&stream, schema, &batches[rank])?;
-                let spec = spec(rank);
-                let shuffle = spec.run(&job, &kernels, &stream, table);
-                let polls = case.dropped.filter(|(dropped, _)| *dropped == rank).map(|(_, polls)| polls);
-                let shuffled = block_on(polled(shuffle, polls)).unwrap_or(Err(Error::Abandoned(rank)))?;
-                let rows = shuffled.table.download(&stream, schema)?;
-                Ok((rows, shuffled.metrics.iter().map(|metrics| metrics.exchanged()).collect()))
+                part(rank, &job, &kernels, &stream)
             };
-            // Whatever fails beside the shuffle fails for all, too.
             run().map_err(|error| match error {
                 Error::Failed { .. } | Error::Abandoned(_) => error,
                 other => job.fail(&other.to_string()),
@@ -66,14 +49,42 @@ impl Emulated {
         all
     }
 
+    /// Shuffles what each rank has, as the specification of the rank says. A rank may drop its shuffle after so many polls.
+    fn shuffled(
+        &self,
+        topology: Topology,
+        spec: impl Fn(usize) -> DeviceShuffleSpec + Sync,
+        schema: &SchemaRef,
+        batches: &[Vec<RecordBatch>],
+        Case { network, dropped }: Case,
+    ) -> Vec<Outcome> {
+        self.on_each(topology, network, |rank, job, kernels, stream| {
+            let table = DeviceTable::upload(stream, schema, &batches[rank])?;
+            let spec = spec(rank);
+            let polls = dropped.filter(|(dropped, _)| *dropped == rank).map(|(_, polls)| polls);
+            let shuffle = spec.run(job, kernels, stream, table);
+            let shuffled = block_on(polled(shuffle, polls)).unwrap_or(Err(Error::Abandoned(rank)))?;
+            let rows = shuffled.table.download(stream, schema)?;
+            Ok((rows, shuffled.metrics.iter().map(|metrics| metrics.exchanged()).collect()))
+        })
+    }
+
     /// No memory of any GPU is held, nor pinned. Messages may still be on a network, where their ranks have gone.
-    fn assert_nothing_is_held(&self, case: &str) {
+    pub fn assert_nothing_is_held(&self, case: &str) {
         let began = Instant::now();
         while (self.held().device_bytes, self.held().pinned_bytes) != (0, 0) {
             assert!(began.elapsed() < Duration::from_secs(10), "{case}: memory is still held");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// How a case begins and ends.
+#[derive(Default)]
+struct Case {
+    network: Option<Network>,
+    /// A rank that drops its shuffle after it has polled it so often.
+    dropped: Option<(usize, usize)>,
 }
 
 /// The outcome of a future; `None` if it is dropped after so many polls.
@@ -94,7 +105,7 @@ fn spec(keys: &[usize], levels: Levels, path: GpuPath) -> DeviceShuffleSpec {
 }
 
 /// The paths of the ranks of a case: direct, pinned, or one in turn with the other.
-fn paths(case: usize) -> impl Fn(usize) -> GpuPath + Copy {
+pub fn paths(case: usize) -> impl Fn(usize) -> GpuPath + Copy {
     move |rank| [GpuPath::Direct, GpuPath::Pinned][if case < 2 { case } else { rank % 2 }]
 }
 
@@ -106,7 +117,7 @@ fn rows_come_where_ranks_without_a_gpu_bring_them() {
         let topology = topology(random);
         let (count, levels) = (topology.ranks(), [Levels::One, Levels::Two][seed as usize % 2]);
         let batches = tables(random, count, [1, 5, 1000][seed as usize % 3], 400);
-        let schema = rows(random, 0, 0, 1).schema();
+        let schema = rows(random, 0, 0, 1, false).schema();
         let keys = keys(random);
         let on_cpu = ShuffleSpec {
             number: 0,
@@ -152,7 +163,7 @@ fn rows_come_where_ranks_without_a_gpu_bring_them() {
 #[test]
 fn direct_messages_take_no_pinned_memory() {
     let emulated = Emulated::start();
-    let batches: Vec<_> = (0..4).map(|rank| vec![rows(&mut random(1), 300, rank * 1000, 50)]).collect();
+    let batches: Vec<_> = (0..4).map(|rank| vec![rows(&mut random(1), 300, rank * 1000, 50, false)]).collect();
     let schema = batches[0][0].schema();
     for (path, has_pinned) in [(GpuPath::Direct, false), (GpuPath::Pinned, true)] {
         let before = emulated.held().registrations_made;
@@ -169,7 +180,7 @@ fn direct_messages_take_no_pinned_memory() {
 fn each_column_is_a_message_to_each_rank() {
     let emulated = Emulated::start();
     let random = &mut random(1);
-    let batches: Vec<_> = (0..8).map(|rank| vec![rows(random, 500, rank * 1000, 1_000_000)]).collect();
+    let batches: Vec<_> = (0..8).map(|rank| vec![rows(random, 500, rank * 1000, 1_000_000, false)]).collect();
     let schema = batches[0][0].schema();
     // Six columns among eight ranks on two nodes of four.
     for (levels, across, within) in [(Levels::One, 8 * 4, 8 * 3), (Levels::Two, 8, 8 * 3)] {
@@ -195,7 +206,7 @@ fn a_failure_of_a_gpu_is_one_error_on_all_ranks() {
         let topology = topology(random);
         let count = topology.ranks();
         let batches = tables(random, count, 50, 400);
-        let schema = rows(random, 0, 0, 1).schema();
+        let schema = rows(random, 0, 0, 1, false).schema();
         let path = paths(seed as usize % 3);
         let levels = [Levels::One, Levels::Two][seed as usize / 3 % 2];
         let kind =
@@ -234,7 +245,7 @@ fn a_dropped_shuffle_leaves_nothing() {
         let topology = topology(random);
         let count = topology.ranks();
         let batches = tables(random, count, 50, 400);
-        let schema = rows(random, 0, 0, 1).schema();
+        let schema = rows(random, 0, 0, 1, false).schema();
         let path = paths(seed as usize % 3);
         let levels = [Levels::One, Levels::Two][seed as usize / 3 % 2];
         let network = Network { seed, most_delay: Duration::from_micros(100), ..Network::default() };
@@ -255,6 +266,20 @@ fn a_dropped_shuffle_leaves_nothing() {
 }
 
 #[test]
+fn tables_keep_their_nulls() {
+    let emulated = Emulated::start();
+    let device = emulated.driver.device(0, 64 * MIB).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let batches: Vec<_> = [true, false, true].iter().map(|nulls| rows(&mut random(1), 70, 0, 9, *nulls)).collect();
+    // Parts of larger arrays, of which one has no nulls.
+    let batches: Vec<_> = batches.iter().map(|batch| batch.slice(7, 41)).collect();
+    let table = DeviceTable::upload(&stream, &batches[0].schema(), &batches).unwrap();
+    assert!(table.columns()[0].validity.is_some() && table.columns()[5].validity.is_none());
+    let all = concat_batches(&batches[0].schema(), &batches).unwrap();
+    assert_eq!(table.download(&stream, &all.schema()).unwrap(), all);
+}
+
+#[test]
 fn what_kernels_do_not_move_is_refused() {
     let emulated = Emulated::start();
     let device = emulated.driver.device(0, 64 * MIB).unwrap();
@@ -265,11 +290,10 @@ fn what_kernels_do_not_move_is_refused() {
     };
     let error = refused(Arc::new(StringArray::from(vec!["x"])));
     assert!(error.contains("column a has values of the type Utf8"), "{error}");
-    let error = refused(Arc::new(Int32Array::from(vec![Some(1), None])));
-    assert!(error.contains("column a has nulls"), "{error}");
-    let batch = rows(&mut random(1), 5, 0, 9);
+    let batch = rows(&mut random(1), 5, 0, 9, false);
     let table = DeviceTable::upload(&stream, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
-    assert_eq!(table.download(&stream, &batch.schema()).unwrap(), batch);
+    let few = batch.project(&[0, 1]).unwrap().schema();
+    assert!(table.download(&stream, &few).unwrap_err().to_string().contains("6 columns in GPU memory are not the 2"));
     let other = batch.project(&[1, 0, 2, 3, 4, 5]).unwrap().schema();
     assert!(table.download(&stream, &other).unwrap_err().to_string().contains("column int is of the type Int32"));
     let spec = |_| spec(&[6], Levels::One, GpuPath::Direct);

@@ -4,7 +4,10 @@ use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch, make_array,
+};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{lexsort_to_indices, take_record_batch};
 use arrow::datatypes::Int64Type;
 use overspill_exchange::Rank;
@@ -92,33 +95,39 @@ fn configure(settings: &str) {
     assert_eq!(configured, 0, "{settings:?}");
 }
 
-/// Rows whose keys have several types, and whose last column tells them apart.
-pub fn rows(random: &mut StdRng, count: usize, first: i64, keys: i64) -> RecordBatch {
+/// Rows whose keys have several types, and whose last column tells them apart. With nulls, a tenth of the values of each other column are.
+pub fn rows(random: &mut StdRng, count: usize, first: i64, keys: i64, has_nulls: bool) -> RecordBatch {
     let key: Vec<i64> = (0..count).map(|_| random.random_range(0..keys)).collect();
-    let columns: [(&str, ArrayRef); 6] = [
-        ("long", Arc::new(Int64Array::from_iter_values(key.iter().copied()))),
-        ("int", Arc::new(Int32Array::from_iter_values(key.iter().map(|key| *key as i32 - 7)))),
-        ("byte", Arc::new(Int8Array::from_iter_values(key.iter().map(|key| *key as i8)))),
-        ("decimal", Arc::new(Decimal128Array::from_iter_values(key.iter().map(|key| i128::from(*key) << 40)))),
+    let mut column = |name: &'static str, column: ArrayRef| {
+        let nulls = NullBuffer::from_iter((0..count).map(|_| !has_nulls || random.random_bool(0.9)));
+        let data = column.to_data().into_builder().nulls(has_nulls.then_some(nulls));
+        (name, make_array(data.build().unwrap()), true)
+    };
+    let columns = [
+        column("long", Arc::new(Int64Array::from_iter_values(key.iter().copied()))),
+        column("int", Arc::new(Int32Array::from_iter_values(key.iter().map(|key| *key as i32 - 7)))),
+        column("byte", Arc::new(Int8Array::from_iter_values(key.iter().map(|key| *key as i8)))),
+        column("decimal", Arc::new(Decimal128Array::from_iter_values(key.iter().map(|key| i128::from(*key) << 40)))),
         // Zero has two forms, which are equal.
-        (
+        column(
             "float",
             Arc::new(Float64Array::from_iter_values(
                 key.iter().enumerate().map(|(row, key)| if row % 2 == 0 && *key == 0 { -0.0 } else { *key as f64 }),
             )),
         ),
-        ("row", Arc::new(Int64Array::from_iter_values(first..first + count as i64))),
+        ("row", Arc::new(Int64Array::from_iter_values(first..first + count as i64)), false),
     ];
-    RecordBatch::try_from_iter(columns).unwrap()
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// Batches of each rank, with up to `most` rows each; some ranks have none.
+/// Batches of each rank, with up to `most` rows each; some ranks have none, and some have nulls.
 pub fn tables(random: &mut StdRng, ranks: usize, keys: i64, most: usize) -> Vec<Vec<RecordBatch>> {
     let mut of_rank = |rank: usize| -> Vec<RecordBatch> {
         let batches = random.random_range(0..3_usize);
+        let has_nulls = random.random_bool(0.5);
         let batch = |batch: usize| {
             let count = random.random_range(0..most);
-            let rows = rows(random, count, ((rank * 3 + batch) * most) as i64, keys);
+            let rows = rows(random, count, ((rank * 3 + batch) * most) as i64, keys, has_nulls);
             // A part of a larger array.
             rows.slice(0, count - count / 5)
         };
