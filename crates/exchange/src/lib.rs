@@ -2,7 +2,8 @@
 //!
 //! A rank is a GPU or a socket, with a process or a thread of its own; a [`Topology`] says which are on one node. A [`transport`] brings
 //! messages from rank to rank. A [`ShuffleSpec`] brings rows with equal keys to the same rank, on the way that its [`Levels`] say; a [`RowsSpec`] brings them
-//! to one rank, or to all. A [`DeviceShuffleSpec`] does the former with rows in GPU memory.
+//! to one rank, or to all. A [`DeviceShuffleSpec`] does the former with rows in GPU memory, and a
+//! [`DeviceJoinSpec`] joins them there.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -67,7 +68,9 @@ mod topology;
 pub mod transport;
 
 pub use all_to_all::{Columns, ExchangeMetrics, Exchanged, GpuBytes, Work};
-pub use device::{DeviceColumn, DeviceShuffle, DeviceShuffleSpec, DeviceTable, GpuPath};
+pub use device::{
+    DeviceColumn, DeviceJoin, DeviceJoinSide, DeviceJoinSpec, DeviceShuffle, DeviceShuffleSpec, DeviceTable, GpuPath,
+};
 pub use error::{Error, Result};
 pub use gather::all_gather;
 pub use heavy_keys::{HeavyKeys, Side};

@@ -7,11 +7,12 @@
 //!
 //! ```text
 //!                     ┌▶ sizes ◀┐
-//!           shuffle ─▶ level ─▶ room
-//!              │        ├▶ messages
-//!              └────────┴──▶ table
+//!   join ─▶ shuffle ─▶ level ─▶ room
+//!    │         │        ├▶ messages
+//!    └─────────┴────────┴──▶ table
 //! ```
 
+mod join;
 mod level;
 mod messages;
 mod room;
@@ -23,6 +24,7 @@ use overspill_kernels::Kernels;
 use overspill_machine::driver::Stream;
 use overspill_machine::transfer::HostPool;
 
+pub use join::{DeviceJoin, DeviceJoinSide, DeviceJoinSpec};
 pub use shuffle::{DeviceShuffle, DeviceShuffleSpec, GpuPath};
 pub use table::{DeviceColumn, DeviceTable};
 

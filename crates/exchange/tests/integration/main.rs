@@ -2,6 +2,7 @@
 
 mod all_to_all;
 mod device;
+mod device_joins;
 mod emulated;
 mod failures;
 mod messages;
