@@ -19,6 +19,7 @@ mod operator;
 mod operator_join;
 pub mod peers;
 mod process;
+mod rank_gpu;
 mod report;
 mod schedule;
 pub mod spill;

@@ -14,15 +14,14 @@ use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_exchange::Topology;
 use overspill_exchange::transport::{Endpoint, MpiRank, Network, in_process, is_rank_of_mpi};
-use overspill_experiments::{DeviceArgs, Gpu};
-use overspill_machine::DeviceKind;
-use overspill_machine::driver::Driver;
+use overspill_experiments::DeviceArgs;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::rank::RankRun;
 use self::report::Report;
 use crate::datagen;
+use crate::rank_gpu::gpu_of;
 use crate::report::{failed, slow_build, write_file};
 use crate::threads::on_each;
 
@@ -115,21 +114,9 @@ fn run_threads(args: &ExchangeArgs) -> Result<Report<'_>> {
     let parts: Vec<_> = (0..ranks).map(|rank| rows(args, rank, ranks)).collect::<Result<_>>()?;
     let work = endpoints.iter().zip(parts).collect();
     let mut reports = on_each(work, |(endpoint, batches): (&Arc<Endpoint>, _)| {
-        RankRun::new(endpoint.clone(), batches, gpu_of(args, endpoint)).run(args, None)
+        RankRun::new(endpoint.clone(), batches, gpu_of(&args.device, endpoint)).run(args, None)
     })?;
     Ok(reports.swap_remove(0))
-}
-
-/// The GPU of a rank, or why it has none.
-fn gpu_of(args: &ExchangeArgs, endpoint: &Endpoint) -> Result<Gpu, String> {
-    let mut device = args.device.clone();
-    if device.device == DeviceKind::Gpu {
-        let gpus = Driver::nvidia().map_err(|error| error.to_string())?.device_count();
-        let neighbours = endpoint.topology().neighbours(endpoint.rank());
-        let place = neighbours.iter().position(|rank| *rank == endpoint.rank()).unwrap_or(0);
-        device.gpu = (device.gpu + place) % gpus;
-    }
-    device.open().map_err(|error| error.to_string())?.gpu
 }
 
 /// Runs this rank of an MPI job. The first has the report.
@@ -142,8 +129,9 @@ fn run_mpi(args: &ExchangeArgs) -> Result<Option<Report<'_>>> {
     let mpi = MpiRank::start(args.mpi_library.as_deref(), args.ranks_per_node).map_err(failed)?;
     let endpoint = mpi.endpoint().clone();
     let rank = endpoint.rank();
-    let report = rows(args, rank, endpoint.topology().ranks())
-        .and_then(|batches| RankRun::new(endpoint.clone(), batches, gpu_of(args, &endpoint)).run(args, Some(&mpi)));
+    let report = rows(args, rank, endpoint.topology().ranks()).and_then(|batches| {
+        RankRun::new(endpoint.clone(), batches, gpu_of(&args.device, &endpoint)).run(args, Some(&mpi))
+    });
     drop(endpoint);
     mpi.end().map_err(failed)?;
     report.map(|report| (rank == 0).then_some(report))
@@ -182,6 +170,8 @@ fn rows(args: &ExchangeArgs, rank: usize, ranks: usize) -> Result<Vec<RecordBatc
 
 #[cfg(test)]
 mod tests {
+    use overspill_machine::DeviceKind;
+
     use super::*;
 
     #[test]

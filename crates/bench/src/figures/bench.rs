@@ -86,6 +86,17 @@ pub struct MeasureArgs {
     pub ranks: RankArgs,
 }
 
+impl MeasureArgs {
+    fn device(&self) -> DeviceArgs {
+        DeviceArgs {
+            device: self.device,
+            gpu: 0,
+            gpu_memory_limit: self.gpu_memory_limit,
+            emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
+        }
+    }
+}
+
 /// The machine, and its measurements in this run.
 #[derive(Debug)]
 pub(super) struct Bench {
@@ -117,12 +128,7 @@ impl Bench {
             );
         }
         let clock = args.clock.as_deref().map(Clock::new).transpose()?;
-        let device = DeviceArgs {
-            device: args.device,
-            gpu: 0,
-            gpu_memory_limit: args.gpu_memory_limit,
-            emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
-        };
+        let device = args.device();
         let nvml = match args.device {
             DeviceKind::Emulated => device.library().into(),
             _ => NVML.into(),
@@ -163,6 +169,11 @@ impl Bench {
 
     pub(super) fn device(&self) -> DeviceKind {
         self.args.device
+    }
+
+    /// The arguments that open the device, for ranks that each open one.
+    pub(super) fn device_args(&self) -> DeviceArgs {
+        self.args.device()
     }
 
     /// Whether the points at an x are measured.

@@ -454,6 +454,19 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
 }
 
 #[test]
+fn ranks_join_in_gpu_memory() {
+    let shell = Shell::new();
+    for figure in ["paper4-6", "paper4-8", "paper4-9"] {
+        let words = ["figure", figure, "--quick", "--device", "emulated", "--ranks", "4", "--json", "f.json"];
+        let run = bench_with_the_emulated_driver(&shell, "", &words);
+        assert!(run.status.success(), "{}", text(&run));
+        assert!(text(&run).contains("GPU ranks gave the right answers on the emulated device"), "{}", text(&run));
+        // Times there mean nothing, and are not shown.
+        assert!(!shell.read("f.json").contains("plain, GPU ranks"), "{}", shell.read("f.json"));
+    }
+}
+
+#[test]
 fn rows_in_gpu_memory_are_exchanged() {
     let shell = Shell::new();
     let words = "exchange --ranks 4 --ranks-per-node 2 --millions 0.003 --runs 1 --device emulated --json f.json";
@@ -474,7 +487,19 @@ fn rows_in_gpu_memory_are_exchanged() {
             assert!((0.9..1.1).contains(&(ours / theirs)), "{told}");
         }
         assert!(on_gpu["seconds"].as_f64().unwrap() > 0.0, "{told}");
+        // Ranks of a process read each other's GPU memory.
+        let bytes = |name: &str| on_gpu[name].as_u64().unwrap();
+        assert!(bytes("sent_from_gpu_directly") > 0, "{told}");
+        assert_eq!(bytes("sent_from_gpu_through_pinned_memory"), 0, "{told}");
     }
+    let pinned = format!("{words} --pinned");
+    let run = bench_with_the_emulated_driver(&shell, "", &pinned.split_whitespace().collect::<Vec<_>>());
+    assert!(run.status.success(), "{}", text(&run));
+    let pinned: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    let sum =
+        |name: &str| pinned["ways"].as_array().unwrap().iter().map(|way| way[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("sent_from_gpu_directly"), 0, "{pinned}");
+    assert!(sum("sent_from_gpu_through_pinned_memory") > 0, "{pinned}");
     // Two columns, from each rank to the two of the other node, or to one of them.
     assert_eq!([of(1, true), of(2, true)].map(|way| way["across"]["messages"].as_u64().unwrap()), [16, 8]);
     let run =

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::data::{Tables, Workload};
 use super::measured::{Run, STEPS, measure};
 use super::model::{self, MACHINE, Model};
-use super::{HERE, machine, notes, scale_of};
+use super::{HERE, ON_GPU, machine, notes, on_gpu, scale_of};
 use crate::figures::bench::Bench;
 use crate::figures::claim::{Claim, Ratio};
 use crate::figures::cluster::Cluster;
@@ -85,8 +85,22 @@ pub(super) fn figure(bench: &Bench, cluster: &Cluster) -> Result<Outcome> {
          all-to-all; threads that share a processor have each other's time in theirs"
             .to_owned(),
     );
-    steps.notes.extend(notes(bench, cluster));
+    let device = bench.device_args();
+    let refused = on_gpu::refused(cluster, &device, most)?;
+    if refused.is_none() {
+        let runs = on_gpu::measure(cluster, &device, &tables, most, &[WAYS[0].0], bench.runs_of(true))?;
+        steps.notes.extend((!bench.is_emulated()).then(|| steps_on_gpu(most, &runs)).flatten());
+    }
+    steps.notes.extend(notes(bench, cluster, refused));
     Ok(Outcome::Done(vec![steps, of_gpus, shares]))
+}
+
+/// The steps of the run with the least time among ranks with GPUs, in words.
+fn steps_on_gpu(ranks: usize, runs: &[Vec<Run>]) -> Option<String> {
+    let run = runs.iter().flatten().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
+    let steps = zip(STEPS, run.steps).filter(|(_, seconds)| *seconds > 0.0);
+    let steps: Vec<_> = steps.map(|(step, seconds)| format!("{step} {:.1} ms", seconds * 1e3)).collect();
+    Some(format!("{ranks} {ON_GPU}, plain, the slowest of the fastest run: {}", steps.join(", ")))
 }
 
 /// Writes the points to the file of `--points`.

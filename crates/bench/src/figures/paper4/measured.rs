@@ -131,7 +131,7 @@ fn shuffle(
 }
 
 /// The run of all ranks: the time of the slowest, and what all have sent. Checks what all have found.
-fn agree(member: &mut Member, own: Run, found: Answer, expected: Answer) -> Result<Run> {
+pub(super) fn agree(member: &mut Member, own: Run, found: Answer, expected: Answer) -> Result<Run> {
     let times: Vec<u64> = std::iter::once(own.seconds).chain(own.steps).map(f64::to_bits).collect();
     let times = member.gather(&times)?;
     let of_columns = |columns: Columns| [columns.messages, columns.bytes, columns.sent_bytes];

@@ -1,13 +1,14 @@
 //! Figures of paper 4: Gao and Sakharnykh, *Scaling Joins to a Thousand GPUs* (ADMS 2021), for up to 1,024 A100 in nodes of eight.
 //!
 //! Two tables lie on ranks, a row finds its rank by one of four shuffles, and each rank joins what it has. Here a rank is a thread of a CPU on
-//! a pretended node, or a process of an MPI job; the advisor predicts the paper's cluster. Pairs are written with the payloads of both
+//! a pretended node, or a process of an MPI job, and joins on a GPU, too, if each has one; the advisor predicts the paper's cluster. Pairs are written with the payloads of both
 //! sides, and without the key.
 
 mod breakdown;
 mod data;
 mod measured;
 mod model;
+mod on_gpu;
 mod rates;
 
 use datafusion::common::Result;
@@ -20,8 +21,9 @@ use super::outcome::Outcome;
 /// The most tuples that all ranks join, unless a scale is given: all runs of a figure then take less than a minute.
 const MOST_TUPLES: f64 = (1 << 22) as f64;
 
-/// What the names of measured lines end with.
+/// What the names of measured lines end with: those of CPUs, and those of GPUs.
 const HERE: &str = "CPU ranks";
+const ON_GPU: &str = "GPU ranks";
 
 /// A figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +67,8 @@ fn machine(bench: &Bench, cluster: &Cluster, scale: f64) -> String {
     format!("{}; {}; {scale:.3e} of the paper's rows a rank", bench.machine.describe(), cluster.describe())
 }
 
-/// What holds of all figures of ranks like these.
-fn notes(bench: &Bench, cluster: &Cluster) -> Vec<String> {
+/// What holds of all figures of ranks like these. `refused` says why ranks did not join on GPUs.
+fn notes(bench: &Bench, cluster: &Cluster, refused: Option<String>) -> Vec<String> {
     let mut notes = vec![];
     let (ranks, processors) = (cluster.here(), bench.machine.topology.cpu.threads);
     if ranks > processors {
@@ -81,6 +83,12 @@ fn notes(bench: &Bench, cluster: &Cluster) -> Vec<String> {
                 .to_owned(),
         );
     }
-    notes.push("GPUs: refused, ranks join on the CPU".to_owned());
+    notes.push(match refused {
+        Some(reason) => format!("GPUs: refused, ranks join on the CPU ({reason})"),
+        None if bench.is_emulated() => {
+            format!("{ON_GPU} gave the right answers on the emulated device, whose times mean nothing")
+        }
+        None => format!("{ON_GPU} begin with rows in GPU memory and end with pairs there, as the paper's do"),
+    });
     notes
 }

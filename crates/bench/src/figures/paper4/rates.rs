@@ -4,13 +4,13 @@ use std::iter::zip;
 
 use datafusion::common::Result;
 use overspill_advisor::{Levels, Shuffle};
-use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_experiments::{Axis, DeviceArgs, Figure, SeriesSource};
 use serde_json::json;
 
 use super::data::{Point, Tables, Workload};
 use super::measured::{Run, measure};
 use super::model::{MACHINE, Model, rate};
-use super::{HERE, Paper4, machine, notes, scale_of};
+use super::{HERE, ON_GPU, Paper4, machine, notes, on_gpu, scale_of};
 use crate::figures::bench::Bench;
 use crate::figures::claim::{Claim, Ratio};
 use crate::figures::cluster::Cluster;
@@ -118,7 +118,13 @@ pub(super) fn figure(paper: Paper4, bench: &Bench, cluster: &Cluster) -> Result<
         return Ok(Outcome::Refused("it has no point at what --at names".to_owned()));
     };
     let scale = scale_of(bench, largest.workload, largest.ranks)?;
-    let lines = measure_lines(paper, bench, cluster, &points, scale)?;
+    let lines = measure_lines(paper, bench, cluster, &points, scale, None)?;
+    let device = bench.device_args();
+    let refused = on_gpu::refused(cluster, &device, largest.ranks)?;
+    let lines_on_gpu = match refused {
+        None => measure_lines(paper, bench, cluster, &points, scale, Some(&device))?,
+        Some(_) => vec![],
+    };
     let mut least = Figure {
         machine: machine(bench, cluster, scale),
         emulated: bench.is_emulated(),
@@ -126,17 +132,9 @@ pub(super) fn figure(paper: Paper4, bench: &Bench, cluster: &Cluster) -> Result<
         ..paper.empty()
     };
     let mut middle = Figure { y: Axis::logarithmic("million tuples a second, by the median time"), ..least.clone() };
-    for (way, line) in zip(paper.ways(), &lines) {
-        let name = format!("{way}, {HERE}");
-        let rates = |seconds: fn(Vec<f64>) -> Option<f64>| -> Vec<(f64, f64)> {
-            let rate = |(point, runs): &(Point, Vec<Run>)| {
-                let seconds = seconds(runs.iter().map(|run| run.seconds).collect())?;
-                Some((point.x, runs.first()?.rows as f64 / seconds / 1e6))
-            };
-            line.iter().filter_map(rate).collect()
-        };
-        least.add(SeriesSource::Measured, &name, rates(|times| times.into_iter().min_by(f64::total_cmp)));
-        middle.add(SeriesSource::Measured, &name, rates(median));
+    add_lines(paper, &lines, HERE, [&mut least, &mut middle]);
+    if !bench.is_emulated() {
+        add_lines(paper, &lines_on_gpu, ON_GPU, [&mut least, &mut middle]);
     }
     predict(paper, &points, &mut least)?;
     predict_here(paper, bench, cluster, scale, &lines, &mut least);
@@ -150,33 +148,62 @@ pub(super) fn figure(paper: Paper4, bench: &Bench, cluster: &Cluster) -> Result<
     let claims: Vec<_> = paper.claims(&points).iter().map(|claim| claim.beside(compared)).collect();
     least.notes.extend(claims);
     explain(paper, &lines, &mut least)?;
-    least.notes.extend(notes(bench, cluster));
+    least.notes.extend(notes(bench, cluster, refused));
     Ok(Outcome::Done(vec![least, middle]))
 }
 
-/// The runs of each way at each point that it can be measured at.
-fn measure_lines(paper: Paper4, bench: &Bench, cluster: &Cluster, points: &[Point], scale: f64) -> Result<Vec<Line>> {
+/// Adds the lines of measured ways to the figures of the least time and of the median time.
+fn add_lines(paper: Paper4, lines: &[Line], place: &str, [least, middle]: [&mut Figure; 2]) {
+    for (way, line) in zip(paper.ways(), lines) {
+        let name = format!("{way}, {place}");
+        let rates = |seconds: fn(Vec<f64>) -> Option<f64>| -> Vec<(f64, f64)> {
+            let rate = |(point, runs): &(Point, Vec<Run>)| {
+                let seconds = seconds(runs.iter().map(|run| run.seconds).collect())?;
+                Some((point.x, runs.first()?.rows as f64 / seconds / 1e6))
+            };
+            line.iter().filter_map(rate).collect()
+        };
+        least.add(SeriesSource::Measured, &name, rates(|times| times.into_iter().min_by(f64::total_cmp)));
+        middle.add(SeriesSource::Measured, &name, rates(median));
+    }
+}
+
+/// The runs of each way at each point that it can be measured at: on CPUs, or on GPUs, which send rows as they are.
+fn measure_lines(
+    paper: Paper4,
+    bench: &Bench,
+    cluster: &Cluster,
+    points: &[Point],
+    scale: f64,
+    gpus: Option<&DeviceArgs>,
+) -> Result<Vec<Line>> {
+    let place = if gpus.is_some() { ON_GPU } else { HERE };
     let mut lines = vec![vec![]; paper.ways().len()];
     let mut tables: Option<(Workload, Tables)> = None;
     let most = points.iter().map(|point| point.ranks).max().unwrap_or(1);
     for point in points {
         let Point { x, ranks, workload } = *point;
         if cluster.reports() {
-            tell(&format!("{} = {x}", paper.empty().x.label));
+            tell(&format!("{} = {x}, {place}", paper.empty().x.label));
         }
         let tables = match &tables {
             Some((of, tables)) if *of == workload => tables,
             _ => &tables.insert((workload, Tables::new(workload, scale, most, bench.threads)?)).1,
         };
         let is_possible = |way: &Shuffle| {
-            let compresses = !way.compressed || cluster.nodes(ranks) > 1;
+            let compresses = !way.compressed || (gpus.is_none() && cluster.nodes(ranks) > 1);
             compresses && (way.levels == Levels::One || cluster.has_two_levels(ranks))
         };
         let ways: Vec<Shuffle> = paper.ways().iter().copied().filter(is_possible).collect();
-        for (way, runs) in zip(&ways, measure(cluster, tables, ranks, &ways, bench.runs_of(false))?) {
+        let runs = match gpus {
+            None => measure(cluster, tables, ranks, &ways, bench.runs_of(false))?,
+            Some(device) => on_gpu::measure(cluster, device, tables, ranks, &ways, bench.runs_of(true))?,
+        };
+        for (way, runs) in zip(&ways, runs) {
             let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
-            if cluster.reports() {
-                bench.keep(&json!({ "line": format!("{way}, {HERE}"), "x": x, "seconds": seconds }))?;
+            // Times on the emulated device mean nothing.
+            if cluster.reports() && (gpus.is_none() || !bench.is_emulated()) {
+                bench.keep(&json!({ "line": format!("{way}, {place}"), "x": x, "seconds": seconds }))?;
             }
             if let Some((_, line)) = zip(paper.ways(), &mut lines).find(|(of, _)| *of == way) {
                 line.push((*point, runs));
