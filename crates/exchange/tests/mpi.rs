@@ -24,7 +24,7 @@ use overspill_machine::driver::Stream;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use emulated::{Emulated, keys, row_numbers, sorted, tables};
+use emulated::{Emulated, keys, polled, row_numbers, sorted, tables};
 use rows::{Tables, joined};
 
 const LIBRARY: &str = "OVERSPILL_MPI_LIBRARY";
@@ -156,20 +156,23 @@ fn failure(mpi: &MpiRank) {
     assert_eq!(gather(mpi, 1, Buffer::from_vec(vec![rank as u8])).len(), ranks);
 }
 
-/// Shuffles a table in GPU memory. Returns the rows, and what was exchanged on each level.
+/// Shuffles a table in GPU memory, and may drop that after so many polls. Returns the rows, and what was exchanged on each level.
 fn shuffle_on_gpu(
     mpi: &MpiRank,
     emulated: &Emulated,
     id: u64,
     spec: &DeviceShuffleSpec,
     (schema, batches): (&SchemaRef, &[RecordBatch]),
+    dropped_after: Option<usize>,
 ) -> Result<(RecordBatch, Vec<Exchanged>)> {
     let job = Job::begin(mpi.endpoint(), JobId(id));
     let run = || {
         let device = emulated.device(mpi.endpoint().rank())?;
         let (kernels, stream) = (Kernels::load(&device)?, Stream::new(&device)?);
         let table = DeviceTable::upload(&stream, schema, batches)?;
-        let shuffled = block_on(spec.run(&job, &kernels, &stream, table))?;
+        let shuffle = polled(spec.run(&job, &kernels, &stream, table), dropped_after);
+        // The job has failed with it.
+        let shuffled = block_on(shuffle).unwrap_or_else(|| Err(job.failure().unwrap()))?;
         let rows = shuffled.table.download(&stream, schema)?;
         Ok((rows, shuffled.metrics.iter().map(|metrics| metrics.exchanged()).collect()))
     };
@@ -205,7 +208,8 @@ fn device_shuffles(mpi: &MpiRank) {
             let spec = DeviceShuffleSpec { number: 0, keys: keys.clone(), levels, path };
             let pinned = emulated.held().registrations_made;
             let rows = (&schema, &batches[rank][..]);
-            let (rows, exchanged) = shuffle_on_gpu(mpi, &emulated, 4 * seed + 1 + case as u64, &spec, rows).unwrap();
+            let (rows, exchanged) =
+                shuffle_on_gpu(mpi, &emulated, 4 * seed + 1 + case as u64, &spec, rows, None).unwrap();
             assert_eq!(sorted(&rows), sorted(&expected), "seed {seed}, case {case}");
             assert!(levels == Levels::Two || row_numbers(&rows).is_sorted(), "seed {seed}, case {case}");
             for level in exchanged {
@@ -231,23 +235,24 @@ fn device_shuffles(mpi: &MpiRank) {
     assert_nothing_is_held(&emulated);
 }
 
-/// The n-th call of a GPU fails on one rank: all ranks that have not ended learn it, nothing stays allocated, and the next job runs.
+/// The n-th call of a GPU fails on one rank, or it drops its shuffle half way: all ranks that have not ended learn it, nothing stays allocated, and the next job runs.
 fn device_failures(mpi: &MpiRank) {
     let emulated = Emulated::start();
     let (rank, ranks) = (mpi.endpoint().rank(), mpi.endpoint().topology().ranks());
     let mut failed = 0;
-    for seed in 0..3 * DEVICE_CASES {
+    for seed in 0..4 * DEVICE_CASES {
         let random = &mut emulated::random(seed);
         let batches = tables(random, ranks, 50, DEVICE_ROWS);
         let schema = emulated::rows(random, 0, 0, 1, false).schema();
         let path = [GpuPath::Direct, GpuPath::Pinned][(seed as usize + rank) % 2];
         let spec = DeviceShuffleSpec { number: 0, keys: vec![0], levels: Levels::Two, path };
         let (victim, calls) = (random.random_range(0..ranks), random.random_range(1..60));
-        let kind = ["allocation", "copy", "launch"][seed as usize % 3];
-        if rank == victim {
+        let kind = ["allocation", "copy", "launch", "drop"][seed as usize % 4];
+        if rank == victim && kind != "drop" {
             emulated.configure(&format!("fail={kind}:{calls}"));
         }
-        let outcome = shuffle_on_gpu(mpi, &emulated, 2 * seed, &spec, (&schema, &batches[rank]));
+        let dropped_after = (rank == victim && kind == "drop").then_some(1 + calls / 10);
+        let outcome = shuffle_on_gpu(mpi, &emulated, 2 * seed, &spec, (&schema, &batches[rank]), dropped_after);
         emulated.succeed();
         let error = outcome.err().map_or_else(String::new, |error| error.to_string());
         let errors = gather(mpi, 2 * seed + 1, Buffer::from(error.into_bytes()));

@@ -28,8 +28,8 @@ pub fn cost(bytes: u64) -> i64 {
 #[must_use = "who waits is woken by `settle`"]
 pub struct Aftermath {
     wakers: Vec<Waker>,
-    _messages: VecDeque<Arrived>,
-    _places: VecDeque<DevicePlace>,
+    messages: VecDeque<Arrived>,
+    places: VecDeque<DevicePlace>,
 }
 
 impl Aftermath {
@@ -39,8 +39,8 @@ impl Aftermath {
 
     fn and(mut self, other: Self) -> Self {
         self.wakers.extend(other.wakers);
-        self._messages.extend(other._messages);
-        self._places.extend(other._places);
+        self.messages.extend(other.messages);
+        self.places.extend(other.places);
         self
     }
 
@@ -143,7 +143,7 @@ impl State {
                 Aftermath::wake(stream.waker.take())
             }
             // Messages come only after a receiver has granted a window. It is gone.
-            _ => Aftermath { _messages: [message].into(), ..Aftermath::default() },
+            _ => Aftermath { messages: [message].into(), ..Aftermath::default() },
         }
     }
 
@@ -206,7 +206,7 @@ impl Incoming {
     /// Takes out what waits for the receiver.
     pub fn clear(&mut self) -> Aftermath {
         let (messages, places) = (std::mem::take(&mut self.messages), std::mem::take(&mut self.places));
-        Aftermath { wakers: vec![], _messages: messages, _places: places }
+        Aftermath { wakers: vec![], messages, places }
     }
 }
 

@@ -1,24 +1,25 @@
 //! Shuffles of rows in GPU memory, on the emulated device.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::buffer::Buffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
+use futures::FutureExt;
 use futures::executor::block_on;
-use overspill_exchange::transport::{Job, JobId, Network};
+use overspill_exchange::transport::{Job, JobId, LentBuffer, Network, Receiver, Sender};
 use overspill_exchange::{
     DeviceShuffleSpec, DeviceTable, Error, Exchanged, GpuBytes, GpuPath, Levels, Result, ShuffleSpec, Topology,
 };
 use overspill_kernels::Kernels;
 use overspill_machine::driver::Stream;
+use overspill_machine::memory::{DeviceBuffer, DividedBuffer};
 use rand::Rng;
 
-use crate::emulated::{Emulated, MIB, keys, random, row_numbers, rows, sorted, tables};
+use crate::emulated::{Emulated, MIB, keys, polled, random, row_numbers, rows, sorted, tables};
 use crate::ranks::{on_each, ranks, shuffle_all};
 use crate::shuffles::topology;
 
@@ -85,19 +86,6 @@ struct Case {
     network: Option<Network>,
     /// A rank that drops its shuffle after it has polled it so often.
     dropped: Option<(usize, usize)>,
-}
-
-/// The outcome of a future; `None` if it is dropped after so many polls.
-async fn polled<T>(future: impl Future<Output = T>, polls: Option<usize>) -> Option<T> {
-    let (mut future, mut left) = (pin!(future), polls);
-    poll_fn(|context| {
-        if left == Some(0) {
-            return Poll::Ready(None);
-        }
-        left = left.map(|left| left - 1);
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
 }
 
 fn spec(keys: &[usize], levels: Levels, path: GpuPath) -> DeviceShuffleSpec {
@@ -263,6 +251,79 @@ fn a_dropped_shuffle_leaves_nothing() {
         emulated.assert_nothing_is_held(&format!("seed {seed}"));
     }
     assert!(dropped >= 15, "only {dropped} of 60 were dropped half way");
+}
+
+#[test]
+fn lent_memory_is_complete_and_stays_until_it_is_returned() {
+    let emulated = Emulated::start();
+    let device = emulated.driver.device(0, 64 * MIB).unwrap();
+    let (writing, reading) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+    let mut buffer = DeviceBuffer::new(&device, 10).unwrap();
+    // Queued: the stand-in fills it when the stream is waited for.
+    buffer.fill(&writing, 7).unwrap();
+    let lent = LentBuffer::lend(&writing, vec![buffer]).unwrap().pop().unwrap();
+    assert!(lent.part(4..11).is_err() && lent.part(Range { start: 5, end: 4 }).is_err());
+    let part = lent.part(4..10).unwrap().slice(1, 3).unwrap();
+    assert!(part.slice(1, 3).is_err());
+    assert_eq!((part.bytes(), part.range()), (3, 5..8));
+    let mut room = DividedBuffer::new(DeviceBuffer::from_slice(&reading, &[0_u8; 4]).unwrap());
+    room.take(3).unwrap().copy(&reading, part.buffer(), part.range()).unwrap();
+    assert_eq!(room.into_whole().unwrap().read::<u8>(&reading, 4).unwrap(), [7, 7, 7, 0]);
+    let mut returned = Box::pin(lent.returned());
+    assert!(returned.as_mut().now_or_never().is_none());
+    let again = part.clone();
+    drop(part);
+    assert!(returned.as_mut().now_or_never().is_none() && emulated.held().device_bytes == 10);
+    drop(again);
+    assert!(returned.now_or_never().is_some() && emulated.held().device_bytes == 0);
+}
+
+/// A rank that tells other sizes than it sends, or sends other columns, ends the job.
+#[test]
+fn forged_sizes_and_columns_are_refused() {
+    /// Sets streams of columns apart from those of sizes.
+    const COLUMNS: u64 = 1 << 62;
+    const WIDTHS: [u64; 6] = [8, 4, 1, 16, 8, 8];
+    let emulated = Emulated::start();
+    let batch = rows(&mut random(1), 20, 0, 9, false);
+    let schema = batch.schema();
+    let told = |rows: u64| [&[rows], &WIDTHS[..]].concat();
+    let nothing: &[usize] = &[];
+    for (sizes, columns, words) in [
+        (vec![1, 8], nothing, "columns of other widths"),
+        (vec![], nothing, "columns of other widths"),
+        (told(u64::MAX), nothing, "more rows than can be counted"),
+        (told(1 << 40), nothing, "GPU memory"),
+        (told(3), &[25], "a column of 25 bytes in place of 24"),
+        (told(3), &[24, 12, 3, 48, 24], "an end before its last column"),
+        (told(3), &[24, 12, 3, 48, 24, 24, 24], "a message for which there is no place"),
+    ] {
+        let topology = Topology::of_nodes(2, 1).unwrap();
+        let outcomes = emulated.on_each(topology, None, |rank, job, kernels, stream| {
+            if rank == 0 {
+                let table = DeviceTable::upload(stream, &schema, std::slice::from_ref(&batch))?;
+                let spec = spec(&[0], Levels::One, GpuPath::Direct);
+                return block_on(spec.run(job, kernels, stream, table)).map(drop);
+            }
+            let _receivers = [0, COLUMNS].map(|number| Receiver::open(job, 0, number, 1 << 20));
+            let forging = async {
+                let mut sender = Sender::open(job, 0, 0);
+                sender.send(Buffer::from_vec(sizes.clone())).await?;
+                sender.end();
+                let mut sender = Sender::open(job, 0, COLUMNS);
+                for bytes in columns {
+                    sender.send(Buffer::from_vec(vec![1_u8; *bytes])).await?;
+                }
+                sender.end();
+                Ok::<_, Error>(())
+            };
+            block_on(forging)?;
+            Err(block_on(job.failed()))
+        });
+        let errors: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap_err().to_string()).collect();
+        assert!(errors.iter().all(|error| error.contains(words)), "{words}: {errors:?}");
+        emulated.assert_nothing_is_held(words);
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! The emulated device, and tables for it.
 
 use std::ffi::{CString, c_char};
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int8Array, Int32Array, Int64Array, RecordBatch, make_array,
@@ -148,6 +151,19 @@ pub fn row_numbers(batch: &RecordBatch) -> Vec<i64> {
 pub fn sorted(batch: &RecordBatch) -> RecordBatch {
     let by_row = arrow::compute::SortColumn { values: batch.column(5).clone(), options: None };
     take_record_batch(batch, &lexsort_to_indices(&[by_row], None).unwrap()).unwrap()
+}
+
+/// The outcome of a future; `None` if it is dropped after so many polls.
+pub async fn polled<T>(future: impl Future<Output = T>, polls: Option<usize>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|context| {
+        if left == Some(0) {
+            return Poll::Ready(None);
+        }
+        left = left.map(|left| left - 1);
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
 }
 
 /// A generator of its own for each case.
