@@ -55,11 +55,15 @@ impl BloomFilter {
     /// Which of at most [`LOOKED_UP_TOGETHER`] keys pass: all keys in the table, and few others.
     #[inline(always)]
     pub fn passing(&self, hashes: impl Iterator<Item = u32>) -> Passing {
+        Passing::those(hashes.map(|hash| self.contains(hash)))
+    }
+
+    /// Whether a key with this hash passes.
+    #[inline(always)]
+    pub fn contains(&self, hash: u32) -> bool {
         let words: &[u64] = &self.words;
-        Passing::those(hashes.map(|hash| {
-            let bits = bits_of(hash);
-            words[word_of(hash, words.len())] & bits == bits
-        }))
+        let bits = bits_of(hash);
+        words[word_of(hash, words.len())] & bits == bits
     }
 }
 

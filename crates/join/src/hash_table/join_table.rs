@@ -2,6 +2,7 @@
 
 use super::bloom_filter::{BloomFilter, LazyFilter, MAX_KEYS, MatchRate};
 use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
+use super::key_set::KeySet;
 use super::linear_probing::LinearProbingTable;
 use super::matches::Lookups;
 use super::multi::{MultiTable, Ranges};
@@ -270,6 +271,39 @@ impl JoinTable {
                 (table.len(), Box::new(table.hashes()))
             }
         })
+    }
+
+    /// Maximum bytes of [`JoinTable::key_set`].
+    pub(crate) fn key_set_bytes(&self) -> usize {
+        // A slot of a perfect table has at least 4 bytes, and becomes a bit.
+        self.hashes().map_or(self.bytes() / 32 + size_of::<u64>(), |(keys, _)| KeySet::bytes_of_hashes(keys))
+    }
+
+    /// The keys that have rows; `None` if there are too many for a set. `O(table)`.
+    ///
+    /// # Errors
+    /// Fails if the system does not provide the memory.
+    pub(crate) fn key_set(&self) -> Result<Option<KeySet>> {
+        match &self.table {
+            Table::Unique(UniqueTable::Word64(WordTable::Perfect(table))) => table.key_set().map(Some),
+            Table::Payloads(PayloadTable::Perfect(table)) => table.key_set().map(Some),
+            Table::Multi(MultiTable::Perfect(table)) => table.key_set().map(Some),
+            _ => {
+                let Some((keys, hashes)) = self.hashes() else { return Ok(None) };
+                KeySet::of_hashes(keys, hashes)
+            }
+        }
+    }
+
+    /// The hashes of the keys that have rows, some perhaps repeated, for a [`KeySet`] of several tables. `O(table)`.
+    ///
+    /// # Errors
+    /// Fails if the system does not provide the memory.
+    pub(crate) fn key_hashes(&self) -> Result<Vec<u32>> {
+        match self.hashes() {
+            Some((_, hashes)) => Ok(hashes.collect()),
+            None => Ok(self.key_set()?.and_then(|keys| keys.hashes_of_words()).unwrap_or_default()),
+        }
     }
 
     /// Maximum keys of a filter for the table. `None` if a filter would not help.

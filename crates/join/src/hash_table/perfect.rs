@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use overspill_machine::memory::{PageVec, SharedNumber};
 
 use super::deal::{Dealt, Slots};
+use super::key_set::KeySet;
 use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
 use super::payload_rows::PayloadRows;
 use super::regions::TableOrder;
@@ -208,6 +209,16 @@ impl PerfectRows {
         TableOrder::Key { smallest: self.smallest, range }
     }
 
+    /// The keys.
+    pub fn key_set(&self) -> Result<KeySet> {
+        match &self.rows {
+            RowsByKey::InOrder(count) => Ok(KeySet::Range { smallest: self.smallest, length: u64::from(*count) }),
+            RowsByKey::Slots { rows, .. } => {
+                KeySet::of_slots(self.smallest, rows[..rows.len() - 1].iter().map(|row| *row != 0))
+            }
+        }
+    }
+
     /// Finds the build row of each key in the table, and the probe row of the key.
     pub fn find_one(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let smallest = self.smallest;
@@ -230,6 +241,11 @@ impl GroupedRows {
     /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         self.starts.bytes() + self.rows.bytes()
+    }
+
+    /// The keys.
+    pub fn key_set(&self) -> Result<KeySet> {
+        KeySet::of_slots(self.smallest, self.starts.windows(2).map(|bounds| bounds[0] < bounds[1]))
     }
 
     /// Appends the range of matches of each key; [`GroupedRows::row`] returns the row at a place in it.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_machine::memory::{PageVec, SharedNumber};
 
+use super::key_set::KeySet;
 use super::matches::{Lookups, look_up_slots};
 use super::payload_rows::PayloadRows;
 use super::perfect::{KeyRange, taken};
@@ -108,6 +109,14 @@ impl PerfectPayloads {
         TableOrder::Key { smallest: self.smallest, range: range as u64 - 1 }
     }
 
+    /// The keys.
+    pub fn key_set(&self) -> Result<KeySet> {
+        match &self.slots {
+            Slots::Narrow(slots, _) => KeySet::of_slots(self.smallest, taken_of(slots)),
+            Slots::Wide(slots) => KeySet::of_slots(self.smallest, taken_of(slots)),
+        }
+    }
+
     /// Finds the payload of each key in the table, and the row of the key.
     pub fn find_one(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, rows: &mut Vec<u32>) {
         let smallest = self.smallest;
@@ -118,6 +127,11 @@ impl PerfectPayloads {
             Slots::Wide(slots) => look_up_slots(slots, smallest, |slot| slot ^ EMPTY, lookups, payloads, rows),
         }
     }
+}
+
+/// Whether each slot but the last, which never is, has a payload.
+fn taken_of<T: Copy + Default + PartialEq>(slots: &[T]) -> impl ExactSizeIterator<Item = bool> {
+    slots[..slots.len() - 1].iter().map(|slot| *slot != T::default())
 }
 
 /// Writes the slot of each row, on all threads. Returns `None` if fewer slots are occupied than there are rows.

@@ -1,10 +1,11 @@
 //! The hash table finds all matches, and only them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 
+use super::payload_rows::tests::Chunks;
 use super::perfect::{KeyRange, PerfectTable};
 use super::*;
 use crate::keys::{KeyCodec, Keys};
@@ -230,6 +231,69 @@ fn lookups_that_find_little_are_filtered_and_find_the_same() {
             assert_eq!((table.is_filtered(&cursor), table.is_filtered(&marking)), (is_large, is_large));
         }
     }
+}
+
+#[test]
+fn the_key_set_of_a_table_has_its_keys_and_few_others() {
+    for (name, build) in large_builds() {
+        let in_build: HashSet<i64> = build.iter().copied().flatten().collect();
+        let mut probe: Vec<_> =
+            build.iter().step_by(3).copied().chain((0..150_000).map(|key| Some(key - 7_000))).collect();
+        probe.extend((0..50_000).map(|number| Some(sparse(1_000_000 + number))));
+        probe.extend([None, Some(i64::MIN), Some(i64::MAX), Some(-1), Some(-5_001), Some(1 << 18)]);
+        let encoders: [Encoder; 3] = [integers, strings, pairs_of_integers];
+        let choices = [TableChoice::Perfect, TableChoice::LinearProbing, TableChoice::Unchained];
+        for (encode, choice) in encoders.into_iter().flat_map(|encode| choices.map(|choice| (encode, choice))) {
+            let table = JoinTable::build(encode(&build), choice, 2).unwrap();
+            let set = table.key_set().unwrap().unwrap();
+            check_key_set(&format!("{name}, {choice:?}"), &set, &in_build, &probe, encode);
+            let taken = match &set {
+                KeySet::Range { .. } => 0,
+                KeySet::Bits { bits, .. } => bits.bytes(),
+                KeySet::Hashes(_) => 0,
+            };
+            assert!(taken <= table.key_set_bytes(), "{name}, {choice:?}: {taken} bytes");
+            // The same set by way of hashes, as it is made for several tables.
+            let hashes = table.key_hashes().unwrap();
+            assert!(
+                (in_build.len()..=build.len()).contains(&hashes.len()),
+                "{name}, {choice:?}: {} hashes",
+                hashes.len()
+            );
+            let of_hashes = KeySet::of_hashes(hashes.len(), hashes.into_iter()).unwrap().unwrap();
+            check_key_set(&format!("hashes, {name}, {choice:?}"), &of_hashes, &in_build, &probe, encode);
+        }
+        // The same for tables of payloads, which exist for unique keys.
+        let words: Vec<u64> = build.iter().map(|key| key.unwrap_or_default() as u64).collect();
+        for (payload, is_narrow) in [(1, true), (1 << 40, false)] {
+            let payloads: Vec<u64> = (0..words.len() as u64).map(|row| row * payload).collect();
+            let rows = Chunks::of(&words, &payloads, is_narrow, |row| build[row].is_some());
+            for choice in [TableChoice::Perfect, TableChoice::LinearProbing] {
+                let Some(table) = JoinTable::of_payloads(&rows, words.len(), choice, 2).unwrap() else { continue };
+                let set = table.key_set().unwrap().unwrap();
+                check_key_set(&format!("{name}, payloads, {choice:?}"), &set, &in_build, &probe, integers);
+            }
+        }
+    }
+    let empty = JoinTable::build(integers(&[]), TableChoice::Perfect, 2).unwrap().key_set().unwrap().unwrap();
+    assert_eq!(empty.members(&integers(&[Some(0), None, Some(-1)])).count_set_bits(), 0);
+}
+
+/// Checks which of the keys are in a set of the keys of a build side.
+fn check_key_set(name: &str, set: &KeySet, build: &HashSet<i64>, probe: &[Option<i64>], encode: Encoder) {
+    let members = set.members(&encode(probe));
+    assert_eq!(members.len(), probe.len());
+    let (mut others, mut absent) = (0, 0);
+    for (key, is_member) in probe.iter().zip(&members) {
+        match key {
+            Some(key) if build.contains(key) => assert!(is_member, "{name}: {key} is missing"),
+            Some(_) => (others, absent) = (others + usize::from(is_member), absent + 1),
+            None => assert!(!is_member, "{name}: a null"),
+        }
+    }
+    let exact = !matches!(set, KeySet::Hashes(_));
+    assert!(others == 0 || !exact, "{name}: {others} keys that are not in the table");
+    assert!(others * 100 <= absent * 4, "{name}: {others} of {absent} keys that are not in the table");
 }
 
 #[test]

@@ -161,6 +161,11 @@ impl Grant {
         self.bytes -= bytes;
     }
 
+    /// A grant of no bytes from the same account.
+    pub fn another(&self) -> Self {
+        self.memory.grant()
+    }
+
     /// Bytes granted.
     pub fn bytes(&self) -> usize {
         self.bytes
