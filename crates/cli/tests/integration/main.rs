@@ -1,5 +1,6 @@
 //! The command line, run as a user runs it.
 
+mod bench;
 mod cancellation;
 mod cluster;
 mod cluster_advice;
