@@ -228,6 +228,9 @@ config_namespace! {
         /// How a filter that compares columns with constants runs with an aggregate without groups above it. In one pass: branching reads a row's next column only if the row has passed so far, predicated evaluates all columns and masks rows that fail, auto chooses by the share of rows that pass. off leaves both to DataFusion. With overspill.device = gpu the GPU does it.
         pub selection: Choice<Selection>, default = Choice::AUTO
 
+        /// Whether a join that has read its build side lets nodes below its probe side drop rows with other keys, before further joins, aggregates and sorts see them. Tests of a scan pause while more than two of three rows pass.
+        pub membership_filters: bool, default = true
+
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
 

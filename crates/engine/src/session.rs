@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{self, AdmissionRule, EachNode, SharedBuild, YieldingOperators};
+use crate::optimizer::{self, AdmissionRule, EachNode, MembershipFilters, SharedBuild, YieldingOperators};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
@@ -133,12 +133,13 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// Adds the rules for filters and joins of indexed columns, the rule for filters of floats, the rules that fuse filters and joins
-/// with aggregates, the rule that replaces sorts, and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
+/// with aggregates, the rule that drops rows by the keys of joins, the rule that replaces sorts, and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = before_check(&rules);
     rules.insert(position, Arc::new(YieldingOperators));
     rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
+    rules.insert(position, Arc::new(MembershipFilters));
     rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("filter_aggregate_fusion", optimizer::filter_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("float_filters", optimizer::float_filters)));

@@ -19,6 +19,7 @@ use crate::join_execution::disk::{DiskFile, DiskStore};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, Lane};
 use crate::join_execution::to_datafusion;
+use crate::membership_filter::MembershipSource;
 
 pub(super) type FilePartition = SpilledPartition<DiskFile>;
 
@@ -33,6 +34,8 @@ pub(super) struct JoinContext {
     pub facts: Arc<SubqueryFacts>,
     /// Passes the bounds of the build keys to the scans of the probe side, if they asked for them.
     pub bounds: Option<BoundsFilter>,
+    /// Publishes the build keys to nodes of the probe side that drop rows by them, if there are any.
+    pub membership: Option<MembershipSource>,
     pub build_keys: Vec<PhysicalExprRef>,
     /// Looks up the rows of the probe side with keys of the build side, if there is an index for it.
     pub lookup: Option<Arc<LookupExecution>>,
@@ -59,7 +62,7 @@ impl JoinContext {
         let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
         let has_bounds = bounds.is_some();
         let mut lookup = self.lookup.as_ref().map(|lookup| (lookup, lookup.collect(memory.grant())));
-        let mut build = self.build(memory, 0);
+        let mut build = self.build(Arc::clone(&memory), 0);
         while let Some(batch) = input.next().await {
             let batch = batch?;
             let _timer = self.metrics.build_time.timer();
@@ -78,6 +81,10 @@ impl JoinContext {
         drop(input);
         let build = self.finish(build, 1, &phase).await?;
         phase.record("rows", build.rows);
+        if let Some(membership) = &self.membership {
+            let _timer = self.metrics.build_time.timer();
+            phase.in_scope(|| membership.add(&build.side, memory.grant()));
+        }
         if let Some((lookup, keys)) = lookup {
             phase.in_scope(|| lookup.decide(keys));
         }

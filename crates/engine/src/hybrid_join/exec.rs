@@ -34,6 +34,7 @@ use crate::index_lookup::{IndexLookupExec, index_lookup};
 use crate::join_execution::equivalences;
 use crate::join_execution::expressions::to_datafusion;
 use crate::join_execution::starting::StartingExecution;
+use crate::membership_filter::MembershipSlot;
 
 /// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
 ///
@@ -50,6 +51,8 @@ pub struct HybridJoinExec {
     /// Whether the mark of a mark join is null where SQL's `IN` is null. A [`HashJoinExec`] has no such marks: its flag is
     /// for `NOT IN` alone.
     pub(super) null_aware_mark: bool,
+    /// Where an execution publishes the keys of its build side, if nodes of the probe side drop rows by them.
+    pub(super) membership: Option<Arc<MembershipSlot>>,
     properties: Arc<PlanProperties>,
     pub(super) metrics: ExecutionPlanMetricsSet,
     starting: StartingExecution<Execution>,
@@ -105,6 +108,7 @@ impl HybridJoinExec {
         Ok(Self {
             plan,
             null_aware_mark,
+            membership: None,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             starting: StartingExecution::default(),
@@ -147,8 +151,33 @@ impl HybridJoinExec {
     }
 
     /// Whether a null among the keys of the inner side makes a comparison with it unknown, as `NOT IN` has it.
-    pub(super) fn is_null_aware(&self) -> bool {
+    pub(crate) fn is_null_aware(&self) -> bool {
         self.plan.null_aware || self.null_aware_mark
+    }
+
+    /// Whether a probe row without a partner changes nothing.
+    pub(crate) fn drops_unmatched_probe_rows(&self) -> bool {
+        !self.is_null_aware() && !join_type(self.join_type()).keeps_unmatched_probe()
+    }
+
+    /// The same join with another probe side, whose nodes drop rows by the keys that the join publishes.
+    pub(crate) fn with_membership(
+        &self,
+        membership: Arc<MembershipSlot>,
+        probe: Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.planned_over(vec![Arc::clone(self.left()), probe])?;
+        let join = Self::try_new_with(&plan, self.null_aware_mark)?;
+        Ok(Arc::new(Self { membership: Some(membership), ..join }))
+    }
+
+    fn planned_over(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<HashJoinExec> {
+        self.plan.builder().recompute_properties().with_new_children(children)?.build()
+    }
+
+    /// The same node with another planned join.
+    fn with_planned(&self, plan: &HashJoinExec) -> Result<Self> {
+        Ok(Self { membership: self.membership.clone(), ..Self::try_new_with(plan, self.null_aware_mark)? })
     }
 
     /// The lookup that may take the place of a side's scan, and which side.
@@ -164,7 +193,7 @@ impl HybridJoinExec {
             return Ok(Arc::new(ProjectionExec::try_new(projection.expr().iter().cloned(), input)?));
         }
         match plan.downcast_ref::<HashJoinExec>() {
-            Some(join) if Self::supports(join) => Ok(Arc::new(Self::try_new_with(join, self.null_aware_mark)?)),
+            Some(join) if Self::supports(join) => Ok(Arc::new(self.with_planned(join)?)),
             _ => Ok(plan),
         }
     }
@@ -245,7 +274,7 @@ impl HybridJoinExec {
         Ok(HybridJoinStream::new(execution, partition, inputs, self.fetch(), aggregating, baseline).into_stream())
     }
 
-    pub(super) fn on_words(&self) -> String {
+    pub(crate) fn on_words(&self) -> String {
         let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
         on.join(" AND ")
     }
@@ -343,12 +372,11 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = self.plan.builder().recompute_properties().with_new_children(children)?.build()?;
-        Ok(Arc::new(Self::try_new_with(&plan, self.null_aware_mark)?))
+        Ok(Arc::new(self.with_planned(&self.planned_over(children)?)?))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::try_new_with(&self.plan, self.null_aware_mark)?))
+        Ok(Arc::new(self.with_planned(&self.plan)?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

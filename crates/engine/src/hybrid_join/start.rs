@@ -22,7 +22,7 @@ use crate::device::share_of;
 use crate::index_lookup::{IndexLookupExec, ReadAhead};
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
-use crate::join_execution::input::{OpenProbe, ProbeInputs, open_plan};
+use crate::join_execution::input::{OpenProbe, ProbeInputs, open_plan, open_plan_late};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::JoinTimeline;
 use crate::runtime::OverspillRuntime;
@@ -76,7 +76,8 @@ impl HybridJoinExec {
         if let Some(ahead) = context.read_ahead.clone() {
             return Box::new(move |partition| Ok(ahead.open(partition)));
         }
-        open_plan(self.right(), task)
+        // Nodes of the probe side look for the keys of the build side when they are executed.
+        if context.membership.is_some() { open_plan_late(self.right(), task) } else { open_plan(self.right(), task) }
     }
 
     fn shares_build(&self) -> bool {
@@ -129,8 +130,11 @@ impl HybridJoinExec {
             lookup.start(config.indexes.0, gpu.clone()).map(Arc::new)
         };
         let lookup = lookups(self.right());
+        let builds = if is_shared { 1 } else { partitions };
+        let membership = self.membership.as_ref().map(|slot| slot.begin(&spec, builds));
         // Scans of the probe side that want to know the bounds of the build side must not be read before it.
-        let ahead = lookups(self.left()).filter(|_| bounds.is_none()).map(|lookup| {
+        let may_read_ahead = bounds.is_none() && membership.is_none();
+        let ahead = lookups(self.left()).filter(|_| may_read_ahead).map(|lookup| {
             let open = open_plan(self.right(), Arc::clone(task));
             Arc::new(ReadAhead::new(lookup, open, self.right().schema(), partitions))
         });
@@ -144,6 +148,7 @@ impl HybridJoinExec {
             timeline,
             facts,
             bounds,
+            membership,
             build_keys,
             lookup,
             read_ahead: ahead,

@@ -10,6 +10,8 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
 use overspill_join::JoinType;
 use parking_lot::Mutex;
 
@@ -38,6 +40,16 @@ pub(crate) type OpenProbe = Box<dyn Fn(usize) -> Result<SendableRecordBatchStrea
 pub(crate) fn open_plan(plan: &Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> OpenProbe {
     let plan = Arc::clone(plan);
     Box::new(move |partition| plan.execute(partition, Arc::clone(&task)))
+}
+
+/// Like [`open_plan`], but executes a partition when its stream is first polled.
+pub(crate) fn open_plan_late(plan: &Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> OpenProbe {
+    let plan = Arc::clone(plan);
+    Box::new(move |partition| {
+        let (schema, late, task) = (plan.schema(), Arc::clone(&plan), Arc::clone(&task));
+        let batches = futures::stream::once(async move { late.execute(partition, task) }).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    })
 }
 
 /// The probe inputs of all streams.

@@ -1,6 +1,6 @@
 //! The physical optimizer rules that insert [`HybridJoinExec`](crate::HybridJoinExec),
 //! [`ThetaJoinExec`](crate::ThetaJoinExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
-//! [`JoinAggregateExec`](crate::JoinAggregateExec), [`SpillingSortExec`](crate::SpillingSortExec) and
+//! [`JoinAggregateExec`](crate::JoinAggregateExec), [`MembershipExec`](crate::MembershipExec), [`SpillingSortExec`](crate::SpillingSortExec) and
 //! [`CountedWindowExec`](crate::CountedWindowExec) into plans, and [`AdmissionExec`](crate::AdmissionExec) at their roots.
 
 mod admission;
@@ -12,6 +12,7 @@ mod index_lookup_selection;
 mod index_scan_selection;
 mod join_aggregate_fusion;
 mod limited_memory_selection;
+mod membership_filters;
 mod shared_build;
 mod sort_merge_to_hash_join;
 mod theta_join_selection;
@@ -36,6 +37,7 @@ pub(crate) use index_lookup_selection::index_lookup_selection;
 pub(crate) use index_scan_selection::index_scan_selection;
 pub(crate) use join_aggregate_fusion::join_aggregate_fusion;
 pub(crate) use limited_memory_selection::limited_memory_selection;
+pub(crate) use membership_filters::MembershipFilters;
 pub use shared_build::SharedBuild;
 pub(crate) use sort_merge_to_hash_join::sort_merge_to_hash_join;
 pub(crate) use theta_join_selection::theta_join_selection;

@@ -7,6 +7,7 @@
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
+//! - `membership_filters`: rows that are dropped far below a join, by its keys.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
 //! - `indexes`: statements about indexes, and joins that look rows up in them.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
@@ -34,6 +35,7 @@ mod indexes;
 mod large_values;
 mod limited_memory;
 mod membership;
+mod membership_filters;
 mod planning;
 mod query_work;
 mod scheduling;

@@ -26,6 +26,8 @@ pub struct PlanReport {
     pub chunk_passes: usize,
     pub device: DeviceReport,
     pub selection: SelectionReport,
+    /// Nodes that drop rows by the keys of joins, and the rows that each dropped.
+    pub dropped_rows: Vec<usize>,
     /// The documented floors of the joins, in bytes.
     pub floors: Vec<usize>,
 }
@@ -200,6 +202,8 @@ impl PlanReport {
             self.theta.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
         } else if node.name() == "FilterAggregateExec" {
             self.selection.merge(&SelectionReport::of(node));
+        } else if node.name() == "MembershipExec" {
+            self.dropped_rows.push(total(node, "dropped_rows"));
         } else if FOREIGN_EQUI_JOINS.contains(&node.name()) {
             self.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
         }
