@@ -1,0 +1,14 @@
+//! Orders against an oracle that evaluates them, against all orders, and against formulas.
+
+mod answers;
+mod bad_input;
+mod caution;
+mod core;
+mod estimates;
+mod large;
+mod optimal;
+mod oracle;
+mod pairs;
+mod planted;
+mod queries;
+mod shapes;
