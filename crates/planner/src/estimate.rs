@@ -32,6 +32,8 @@ pub struct Estimates<'a> {
     graph: &'a Hypergraph<'a>,
     relations: Vec<Size>,
     selectivities: Vec<f64>,
+    /// By operator: the relations it needs, and the share of all pairs that its condition takes.
+    operators: Vec<(RelationSet, f64)>,
 }
 
 fn within(value: f64, least: f64, most: f64) -> f64 {
@@ -47,6 +49,11 @@ fn selectivity(selectivity: f64) -> f64 {
     if selectivity.is_nan() { 1.0 } else { within(selectivity, LEAST, 1.0) }
 }
 
+/// The share of all pairs that the condition of an operator takes.
+fn share(operator: &Operator, selectivities: &[f64]) -> f64 {
+    within(operator.predicates.iter().map(|&number| selectivities[number]).product(), LEAST, 1.0)
+}
+
 impl<'a> Estimates<'a> {
     pub fn new(graph: &'a Hypergraph<'a>) -> Self {
         let region: &Region = graph.region;
@@ -54,10 +61,14 @@ impl<'a> Estimates<'a> {
             rows: within(relation.rows, 1.0, MOST),
             width: within(relation.width, 1.0, MOST),
         };
+        let selectivities: Vec<f64> = region.predicates.iter().map(|known| selectivity(known.selectivity)).collect();
+        let operators = graph.operators.iter().zip(&graph.conflicts);
+        let operators = operators.map(|(operator, conflicts)| (conflicts.needed(), share(operator, &selectivities)));
         Self {
             graph,
             relations: region.relations.iter().map(size).collect(),
-            selectivities: region.predicates.iter().map(|predicate| selectivity(predicate.selectivity)).collect(),
+            operators: operators.collect(),
+            selectivities,
         }
     }
 
@@ -72,9 +83,22 @@ impl<'a> Estimates<'a> {
             Base::Selectivity(predicate) => {
                 let value = &mut changed.selectivities[predicate];
                 *value = selectivity(*value * factor);
+                for (operator, (_, known)) in self.graph.operators.iter().zip(&mut changed.operators) {
+                    if operator.predicates.contains(&predicate) {
+                        *known = share(operator, &changed.selectivities);
+                    }
+                }
             }
         }
         changed
+    }
+
+    /// The relations of all sets whose estimates a base estimate has a part in.
+    pub fn concerned(&self, base: Base) -> RelationSet {
+        match base {
+            Base::Rows(relation) => RelationSet::single(relation),
+            Base::Selectivity(predicate) => self.graph.region.predicates[predicate].relations,
+        }
     }
 
     /// All base estimates.
@@ -111,16 +135,17 @@ impl<'a> Estimates<'a> {
     }
 
     fn join(&self, join: &WrittenJoin, set: RelationSet, left: Size, right: Size) -> Size {
-        let complete = |&number: &usize| self.graph.conflicts[number].needed().is_subset(set);
-        let mut operators = join.operators.clone().filter(complete).map(|number| &self.graph.operators[number]);
+        let numbers = join.operators.clone();
+        let mut complete =
+            numbers.zip(&self.operators[join.operators.clone()]).filter(|(_, (needed, _))| needed.is_subset(set));
         let pairs = Size { rows: rows(left.rows * right.rows), width: left.width + right.width };
         if join.kind == OperatorKind::Inner {
-            let share: f64 = operators.map(|operator| self.share(operator)).product();
+            let share: f64 = complete.map(|(_, (_, share))| share).product();
             return Size { rows: rows(pairs.rows * share), ..pairs };
         }
         // A join whose condition uses other relations than these comes later.
-        let Some(operator) = operators.next() else { return pairs };
-        let share = self.share(operator);
+        let Some((number, &(_, share))) = complete.next() else { return pairs };
+        let operator = &self.graph.operators[number];
         let partnered = self.partnered(operator, operator.right, right.rows, share);
         let matched = pairs.rows * share;
         let unmatched = left.rows * (1.0 - partnered);
@@ -135,11 +160,6 @@ impl<'a> Estimates<'a> {
                 Size { rows: rows((matched + unmatched + other).max(left.rows.max(right.rows))), ..pairs }
             }
         }
-    }
-
-    /// The share of all pairs that the condition of an operator takes.
-    fn share(&self, operator: &Operator) -> f64 {
-        within(operator.predicates.iter().map(|&number| self.selectivities[number]).product(), LEAST, 1.0)
     }
 
     /// The share of rows that have a partner among `rows` rows of a side: the number of different ones times the share of pairs.

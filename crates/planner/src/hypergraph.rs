@@ -13,6 +13,8 @@ pub struct Hypergraph<'a> {
     pub operators: Vec<Operator>,
     pub conflicts: Vec<Conflicts>,
     pub all: RelationSet,
+    /// By relation: the operators that need it.
+    needing: Vec<Vec<usize>>,
 }
 
 /// How two sets of relations are joined.
@@ -29,17 +31,32 @@ pub struct Meeting {
 impl<'a> Hypergraph<'a> {
     /// Takes a region that passed its check.
     pub fn new(region: &'a Region, properties: &Properties) -> Self {
-        let Written { joins, mut operators } = Written::new(region);
-        let conflicts = detect(&mut operators, properties);
-        Self { region, joins, operators, conflicts, all: RelationSet::below(region.relations.len()) }
+        let written = Written::new(region);
+        let conflicts = detect(&written.operators, properties);
+        Self::of(region, written, conflicts)
     }
 
-    /// The operators whose relations these sets bring together.
+    /// Takes the joins of the region and the conflicts of their operators.
+    pub fn of(region: &'a Region, written: Written, conflicts: Vec<Conflicts>) -> Self {
+        let mut needing = vec![vec![]; region.relations.len()];
+        for (number, conflicts) in conflicts.iter().enumerate() {
+            conflicts.needed().iter().for_each(|relation| needing[relation].push(number));
+        }
+        let Written { joins, operators } = written;
+        Self { region, joins, operators, conflicts, all: RelationSet::below(region.relations.len()), needing }
+    }
+
+    /// The operators whose relations these sets bring together, in no certain order.
     fn completed(&self, first: RelationSet, second: RelationSet) -> impl Iterator<Item = (&Operator, &Conflicts)> {
-        let both = first | second;
-        self.operators.iter().zip(&self.conflicts).filter(move |(_, conflicts)| {
+        let (small, large) = if first.len() < second.len() { (first, second) } else { (second, first) };
+        let candidates =
+            small.iter().flat_map(|relation| self.needing[relation].iter().map(move |&number| (relation, number)));
+        candidates.filter_map(move |(relation, number)| {
+            let conflicts = &self.conflicts[number];
             let needed = conflicts.needed();
-            needed.is_subset(both) && !needed.is_subset(first) && !needed.is_subset(second)
+            let completed = needed.is_subset(first | second) && needed.intersects(large);
+            // One that needs several relations of the small set is taken once.
+            (completed && (needed & small).first() == Some(relation)).then(|| (&self.operators[number], conflicts))
         })
     }
 

@@ -122,6 +122,7 @@ impl Written {
             std::mem::swap(&mut left, &mut right);
         }
         let first = self.operators.len();
+        // A predicate of one side alone would connect a part of it with the other side, and so be a cross product.
         let straddles = |predicate: &usize| {
             let relations = region.predicates[*predicate].relations;
             relations.intersects(left.relations) && relations.intersects(right.relations)
@@ -139,7 +140,7 @@ impl Written {
             let uses = used(|predicate| predicate.relations);
             // A side that the condition does not use cannot be told from its parts, so all of it is needed.
             let side = |relations: RelationSet| {
-                if join.fixed || !uses.intersects(relations) { relations } else { uses & relations }
+                if !uses.intersects(relations) { relations } else { uses & relations }
             };
             self.operators.push(Operator {
                 kind,

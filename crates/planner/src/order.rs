@@ -1,13 +1,13 @@
 //! Chooses an order.
 
 use crate::{
-    Base, CostModel, Node, Plan, Reason, Region, RegionError,
+    Base, CostModel, Estimate, Node, Plan, Reason, Region, RegionError,
     conflict::Properties,
     estimate::Estimates,
     hypergraph::Hypergraph,
     search::{Objective, RandomNumbers, add_intervals, enumerate, greedy, merged, optimum, sampled},
     space::Space,
-    steps::Steps,
+    steps::{Steps, total},
 };
 
 /// Which order is wanted.
@@ -106,8 +106,8 @@ impl<'a> Ordering<'a> {
         };
         let steps = Steps::of(self.graph, &root);
         let estimates = steps.estimates(&self.estimates, self.model);
-        let cost = estimates.iter().map(|estimate| estimate.cost).sum();
-        Plan { root, estimates, cost, written_cost: self.written.cost(&self.estimates, self.model), reason }
+        let written_cost = total(&self.written.estimates(&self.estimates, self.model));
+        Plan { cost: total(&estimates), root, estimates, written_cost, reason }
     }
 
     /// Of all orders each is equally likely. Where they are too many, each can come.
@@ -145,7 +145,7 @@ impl<'a> Ordering<'a> {
     /// Costs relative to those of the written order: by the estimates, and by those that are wrong.
     pub fn objective(&self, wrong: &[Estimates<'a>]) -> Objective<'a> {
         let weighted = |estimates: &Estimates<'a>| {
-            let cost = self.written.cost(estimates, self.model);
+            let cost = total(&self.written.estimates(estimates, self.model));
             (estimates.clone(), 1.0 / cost.max(f64::MIN_POSITIVE))
         };
         let estimates = std::iter::once(&self.estimates).chain(wrong).map(weighted).collect();
@@ -184,34 +184,41 @@ impl<'a> Ordering<'a> {
         Err(refusal)
     }
 
-    /// Each base estimate wrong in either direction, and what the written order costs then.
+    /// The base estimates, each wrong in either direction, and what the written order costs then.
     fn doubts(&self) -> Vec<Doubt> {
+        let known = self.written.estimates(&self.estimates, self.model);
         let factors = [self.options.doubt, 1.0 / self.options.doubt];
         let wrong = self.estimates.bases().flat_map(|base| factors.map(|factor| (base, factor)));
         wrong
             .map(|(base, factor)| {
-                let written_cost = self.written.cost(&self.estimates.changed(base, factor), self.model);
+                let written_cost = self.doubted_cost(&self.written, &known, base, factor);
                 Doubt { base, factor, written_cost }
             })
             .collect()
     }
 
+    /// The cost of an order if a base estimate is wrong by a factor.
+    fn doubted_cost(&self, steps: &Steps, known: &[Estimate], base: Base, factor: f64) -> f64 {
+        let concerned = self.estimates.concerned(base);
+        steps.changed_cost(known, concerned, &self.estimates.changed(base, factor), self.model)
+    }
+
     fn judge(&self, candidate: &Node, doubts: &[Doubt]) -> Verdict {
         let steps = Steps::of(self.graph, candidate);
-        let gain = |estimates: &Estimates, written_cost: f64| {
-            1.0 - steps.cost(estimates, self.model) / written_cost.max(f64::MIN_POSITIVE)
-        };
-        let gained = gain(&self.estimates, self.written.cost(&self.estimates, self.model));
+        let known = steps.estimates(&self.estimates, self.model);
+        let share = |cost: f64, written_cost: f64| 1.0 - cost / written_cost.max(f64::MIN_POSITIVE);
+        let gain = share(total(&known), total(&self.written.estimates(&self.estimates, self.model)));
         let (mut spoiled, mut least) = (None, 0.0);
-        if gained > self.options.least_gain {
+        if gain > self.options.least_gain {
             for doubt in doubts {
-                let gain = gain(&self.estimates.changed(doubt.base, doubt.factor), doubt.written_cost);
+                let cost = self.doubted_cost(&steps, &known, doubt.base, doubt.factor);
+                let gain = share(cost, doubt.written_cost);
                 if gain <= least {
                     least = gain;
                     spoiled = Some((doubt.base, doubt.factor));
                 }
             }
         }
-        Verdict { gain: gained, spoiled }
+        Verdict { gain, spoiled }
     }
 }

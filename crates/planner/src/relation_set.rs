@@ -59,7 +59,7 @@ impl RelationSet {
 
     /// The relations, by ascending number.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..Self::CAPACITY).filter(move |&relation| self.contains(relation))
+        Relations(self.0)
     }
 
     /// All subsets but the empty one, so that a set comes behind its own subsets.
@@ -74,6 +74,27 @@ impl RelationSet {
     /// The bits of the set: bit `i` is relation `i`.
     pub fn bits(self) -> u64 {
         self.0
+    }
+}
+
+/// The relations of a set that are still to come.
+struct Relations(u64);
+
+impl Iterator for Relations {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let first = RelationSet(self.0).first()?;
+        self.0 &= self.0 - 1;
+        Some(first)
+    }
+}
+
+impl DoubleEndedIterator for Relations {
+    fn next_back(&mut self) -> Option<usize> {
+        let last = self.0.checked_ilog2()? as usize;
+        self.0 &= !(1 << last);
+        Some(last)
     }
 }
 

@@ -40,22 +40,51 @@ impl Steps {
 
     /// Size and cost of each join.
     pub fn estimates(&self, estimates: &Estimates, model: &dyn CostModel) -> Vec<Estimate> {
-        let (mut scratch, mut found): (_, Vec<Estimate>) = (vec![], Vec::with_capacity(self.0.len()));
+        let (mut scratch, mut found) = (vec![], Vec::with_capacity(self.0.len()));
         for step in &self.0 {
-            let input = |input| match input {
-                Input::Relation(relation) => estimates.relation(relation),
-                Input::Join(join) => Size { rows: found[join].rows, width: found[join].width },
-            };
-            let (build, probe) = (input(step.left), input(step.right));
-            let output = estimates.size(step.relations, &mut scratch);
-            let work = JoinWork { kind: step.kind, hashed: step.hashed, build, probe, output };
-            found.push(Estimate { rows: output.rows, width: output.width, cost: sound(model.cost(&work)) });
+            found.push(step.estimate(&found, estimates, model, &mut scratch));
         }
         found
     }
 
-    /// The cost of all joins.
-    pub fn cost(&self, estimates: &Estimates, model: &dyn CostModel) -> f64 {
-        self.estimates(estimates, model).iter().map(|estimate| estimate.cost).sum()
+    /// The cost of all joins with estimates of which only those that have all `concerned` relations differ from the known ones.
+    pub fn changed_cost(
+        &self,
+        known: &[Estimate],
+        concerned: RelationSet,
+        estimates: &Estimates,
+        model: &dyn CostModel,
+    ) -> f64 {
+        let (mut scratch, mut found) = (vec![], Vec::with_capacity(self.0.len()));
+        for (step, known) in self.0.iter().zip(known) {
+            let changes = concerned.is_subset(step.relations);
+            found.push(if changes { step.estimate(&found, estimates, model, &mut scratch) } else { *known });
+        }
+        total(&found)
+    }
+}
+
+/// The cost of all joins.
+pub fn total(estimates: &[Estimate]) -> f64 {
+    estimates.iter().map(|estimate| estimate.cost).sum()
+}
+
+impl Step {
+    /// Of a join of which all below are estimated.
+    fn estimate(
+        &self,
+        below: &[Estimate],
+        estimates: &Estimates,
+        model: &dyn CostModel,
+        scratch: &mut Vec<Size>,
+    ) -> Estimate {
+        let input = |input| match input {
+            Input::Relation(relation) => estimates.relation(relation),
+            Input::Join(join) => Size { rows: below[join].rows, width: below[join].width },
+        };
+        let (build, probe) = (input(self.left), input(self.right));
+        let output = estimates.size(self.relations, scratch);
+        let work = JoinWork { kind: self.kind, hashed: self.hashed, build, probe, output };
+        Estimate { rows: output.rows, width: output.width, cost: sound(model.cost(&work)) }
     }
 }

@@ -32,7 +32,8 @@ pub type Table = [[Holds; 6]; 6];
 /// ```
 ///
 /// Mark joins have the row and the column of the paper's nest join, which also keeps each row of its left side once, with a value that is
-/// computed of its partners.
+/// computed of its partners. A condition that uses the mark names a relation of the right side. The rows and columns of "never" keep it above
+/// the mark join, as they ask for its left side as well.
 #[derive(Clone, Debug)]
 pub struct Properties {
     pub associative: Table,

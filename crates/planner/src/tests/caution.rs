@@ -5,8 +5,12 @@ use super::{
     shapes::{SHAPES, region},
 };
 use crate::{
-    Base, HashJoinCost, JoinKind, Mode, Node, Options, Predicate, Reason, Region, Relation, conflict::Properties,
-    estimate::Estimates, hypergraph::Hypergraph, order, steps::Steps,
+    Base, HashJoinCost, JoinKind, Mode, Node, Options, Predicate, Reason, Region, Relation,
+    conflict::Properties,
+    estimate::Estimates,
+    hypergraph::Hypergraph,
+    order,
+    steps::{Steps, total},
 };
 
 /// Costs of both orders under all estimates, with each of the single wrong ones.
@@ -17,7 +21,7 @@ fn costs(region: &Region, root: &Node, doubt: f64) -> Vec<(f64, f64)> {
     let wrong = estimates.bases().flat_map(|base| [doubt, 1.0 / doubt].map(|factor| estimates.changed(base, factor)));
     std::iter::once(estimates.clone())
         .chain(wrong)
-        .map(|estimates| (written.cost(&estimates, &model), ordered.cost(&estimates, &model)))
+        .map(|estimates| (total(&written.estimates(&estimates, &model)), total(&ordered.estimates(&estimates, &model))))
         .collect()
 }
 

@@ -6,7 +6,7 @@ use crate::{
     conflict::Properties,
     estimate::{Base, Estimates},
     hypergraph::Hypergraph,
-    steps::Steps,
+    steps::{Steps, total},
 };
 
 fn rows(region: &Region) -> f64 {
@@ -90,7 +90,9 @@ fn more_rows_give_more_rows_and_cost_more() {
         let estimates = Estimates::new(&graph);
         let steps = Steps::of(&graph, &query.region.root);
         let model = HashJoinCost::default();
-        let of = |estimates: &Estimates| (estimates.size(graph.all, &mut vec![]).rows, steps.cost(estimates, &model));
+        let of = |estimates: &Estimates| {
+            (estimates.size(graph.all, &mut vec![]).rows, total(&steps.estimates(estimates, &model)))
+        };
         let (rows, cost) = of(&estimates);
         for base in estimates.bases().filter(|base| matches!(base, Base::Rows(_))) {
             let (more_rows, more_cost) = of(&estimates.changed(base, 3.0));
