@@ -23,7 +23,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels every-kernel-thread every-kernel-address test-kernels test-faults fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels every-kernel-thread every-kernel-address test-kernels test-faults fuzz fuzz-index fuzz-schedule fuzz-planner planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-faults       joins whose n-th call, read or poll fails, all of them; make test runs a sixth at a time"
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
+	@echo "make fuzz-planner      N=100000 random trees of joins: every order gives the same rows; SEED=… starts there"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
@@ -181,6 +182,10 @@ fuzz-index:
 # Random arrivals, ends and ticks, in thousands: no query waits beyond its bounds.
 fuzz-schedule:
 	OVERSPILL_TEST_CASES=$(N) $(CARGO_TEST) --test integration waits_are_bounded -- --nocapture
+
+fuzz-planner:
+	@echo "seed $(SEED)"
+	OVERSPILL_TEST_CASES=$(N) OVERSPILL_TEST_SEED=$(SEED) $(CARGO_TEST) --lib every_order_gives_the_written_rows -- --nocapture
 
 # Takes half an hour; BUGS=… plants some of them.
 planted-sql-bugs: $(VENV)/complete

@@ -35,6 +35,8 @@ pub struct JoinWork {
 
 /// A model of what joins cost, in any unit. Only sums of costs are compared.
 ///
+/// A kind of join that cannot run, or should not, is avoided by a very high cost, except by random orders.
+///
 /// What is not a number, or negative, is taken as 0, and what is infinite as 10^300.
 pub trait CostModel {
     /// The cost of one join, without its inputs. It must be the same for equal work.

@@ -28,6 +28,9 @@ pub struct Relation {
 }
 
 /// A part of a join's condition. A join takes the rows for which all of its predicates are true.
+///
+/// Predicates of an inner join move one by one if each uses both sides of the written join, and together if one does not. Filters of a
+/// single relation therefore belong below the region.
 #[derive(Clone, Debug)]
 pub struct Predicate {
     /// The relations whose columns it uses.
