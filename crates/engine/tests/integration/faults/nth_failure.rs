@@ -152,8 +152,8 @@ async fn fail_each(fault: Option<Fault>) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reservations() {
-    let (answered, _) = fail_each(None).await;
-    assert!(answered > 20, "joins whose reservation is refused once should mostly spill and go on");
+    let (answered, failed) = fail_each(None).await;
+    assert!(answered > failed, "joins whose reservation is refused once should mostly spill and go on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
