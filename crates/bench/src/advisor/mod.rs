@@ -244,10 +244,13 @@ mod tests {
         assert_eq!(points.len(), KINDS.len() * 5);
         for point in points {
             let seconds: Vec<Option<f64>> = FIXED.iter().map(|way| point["seconds"][way.name].as_f64()).collect();
-            // Tables this small fit a cache, and sparse keys always use linear probing.
+            // Sparse keys always use linear probing.
             let is_sparse = point["kind"].as_str().unwrap().starts_with("sparse");
             let there: Vec<_> = seconds.iter().map(Option::is_some).collect();
-            assert_eq!(there, [true, false, !is_sparse, false, true], "{point}");
+            assert_eq!([there[0], there[2], there[4]], [true, !is_sparse, true], "{point}");
+            // The smallest tables fit a core's cache anywhere, so that no rows are partitioned. Whether the others do is the machine's.
+            let is_small = point["build_rows"] == 1024;
+            assert!(!is_small || !(there[1] || there[3]), "{point}");
             let best = seconds.iter().flatten().copied().fold(f64::INFINITY, f64::min);
             assert!((point["auto_of_best"].as_f64().unwrap() - seconds[0].unwrap() / best).abs() < 1e-9);
         }
