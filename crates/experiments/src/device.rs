@@ -52,7 +52,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory_limit: Option<ByteSize>,
 
-    /// The stand-in's library [default: beside this program]
+    /// The stand-in's library [default: that of the environment variable OVERSPILL_EMULATED_DRIVER, else beside this program]
     #[arg(long, value_name = "PATH")]
     pub emulated_driver: Option<PathBuf>,
 }
@@ -80,6 +80,9 @@ pub struct Machine {
     pub gpu: std::result::Result<Gpu, String>,
 }
 
+/// The environment variable with the path of the stand-in's library, as joins read it.
+const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
+
 /// The file name of the stand-in's library.
 const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
 
@@ -104,7 +107,8 @@ impl DeviceArgs {
 
     /// The path of the stand-in's library.
     pub fn library(&self) -> PathBuf {
-        self.emulated_driver.clone().unwrap_or_else(|| {
+        let of_environment = || std::env::var_os(EMULATED_DRIVER).map(PathBuf::from);
+        self.emulated_driver.clone().or_else(of_environment).unwrap_or_else(|| {
             let program = std::env::current_exe().unwrap_or_default();
             program.with_file_name(EMULATED_LIBRARY)
         })

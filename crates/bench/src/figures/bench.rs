@@ -88,12 +88,7 @@ pub struct MeasureArgs {
 
 impl MeasureArgs {
     fn device(&self) -> DeviceArgs {
-        DeviceArgs {
-            device: self.device,
-            gpu: 0,
-            gpu_memory_limit: self.gpu_memory_limit,
-            emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
-        }
+        DeviceArgs { device: self.device, gpu: 0, gpu_memory_limit: self.gpu_memory_limit, emulated_driver: None }
     }
 }
 
