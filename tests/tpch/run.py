@@ -30,6 +30,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 WITHOUT_JOIN = {1, 6}
 # The filter and the aggregate of Q6 are one operator.
 SELECTIONS = {6}
+# With this setting all rows reach the joins.
+UNFILTERED = ["overspill.membership_filters=false"]
 
 
 def size_in_bytes(text):
@@ -254,7 +256,9 @@ def main():
         answers = process.submit(answers_of_duckdb, data, queries).result()
 
     failures = 0
-    runs = [(limit, []) for limit in arguments.limits.split(",")]
+    limits = arguments.limits.split(",")
+    # Rows that are dropped at scans leave joins little to spill.
+    runs = [(limit, []) for limit in limits] + [(limit, UNFILTERED) for limit in limits if limit != "ample"]
     if arguments.emulated:
         device = [("ample", [f"overspill.gpu_memory_limit={size}"]) for size in arguments.emulated.split(",")]
         device += [("ample", [*device[-1][1], "overspill.strategy=triton"])]
@@ -262,7 +266,7 @@ def main():
     for limit, settings in runs:
         engine = Overspill(arguments.overspill, data, limit, [*arguments.set, *settings])
         if settings:
-            print(f"On the emulated device: {' '.join(settings)}", flush=True)
+            print(f"With {' '.join(settings)}", flush=True)
         with_joins = spilling = 0
         for number, sql in queries.items():
             try:
@@ -274,7 +278,7 @@ def main():
                 line = f"FAILED: {failure}"
             print(f"Q{number:<2} {limit:>6}  {line}", flush=True)
         print(f"{limit}: joins spilled in {spilling} of {with_joins} queries with joins", flush=True)
-        if limit != "ample" and len(queries) == 22 and spilling < 4:
+        if settings == UNFILTERED and len(queries) == 22 and spilling < 4:
             failures += 1
             print(f"FAILED: a limit of {limit} makes too few joins spill")
         if engine.on_device and limit == "ample":
