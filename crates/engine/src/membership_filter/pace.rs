@@ -36,7 +36,7 @@ impl Pace {
         !is_pausing
     }
 
-    /// Records a test of rows, of which some passed. Returns whether that led to a new judgement.
+    /// Records that `passed` of `rows` tested rows passed. Returns whether the stream has judged the share of such rows anew.
     pub fn note(&mut self, rows: usize, passed: usize) -> bool {
         self.rows += rows;
         self.passed += passed;

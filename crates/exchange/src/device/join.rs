@@ -55,8 +55,8 @@ pub struct DeviceJoin {
 }
 
 impl DeviceJoinSpec {
-    /// Joins the rows of all ranks, each of which has a GPU: an inner join by equal keys, in which nulls equal nothing. Both sides are
-    /// shuffled one after the other, and then each rank joins what it has. The pairs of a rank are in the order of the probe rows that it has.
+    /// Runs an inner join over the rows of all ranks. Each rank must have a GPU, and a null key has no partner. The ranks shuffle the build side,
+    /// then the probe side, and then each rank joins the rows it has received. The pairs of a rank are in the order of the probe rows that it has.
     ///
     /// Takes GPU memory for what a [`DeviceShuffleSpec`] takes beside the other side, then for both sides, 16 bytes for each build row, 4 for each
     /// probe row and 8 for each pair, and for the columns of the pairs. The thread that polls this waits for the GPU.

@@ -33,7 +33,7 @@ pub struct LentBuffer {
     returned: oneshot::Receiver<()>,
 }
 
-/// The memory is freed before its return is told: fields are dropped in their order.
+/// Rust drops fields in their order. So `buffer` is freed before the lender hears of its return.
 #[derive(Debug)]
 struct Lent {
     buffer: DeviceBuffer,

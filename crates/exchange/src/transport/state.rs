@@ -189,7 +189,7 @@ impl State {
 }
 
 impl JobState {
-    /// A rank has failed. The first failure is the one that is told.
+    /// Records that `rank` has failed. Later failures of the job are ignored: its streams report the first.
     pub fn fail(&mut self, rank: Rank, cause: Arc<str>) -> Aftermath {
         self.failure.get_or_insert(Error::Failed { rank, cause });
         let mut wakers: Vec<Waker> = self.outgoing.values_mut().filter_map(|stream| stream.waker.take()).collect();

@@ -50,7 +50,7 @@ impl Emulated {
         all
     }
 
-    /// Shuffles what each rank has, as the specification of the rank says. A rank may drop its shuffle after so many polls.
+    /// Shuffles the rows of each rank by its own specification. A rank with a number of polls drops its shuffle after that many.
     fn shuffled(
         &self,
         topology: Topology,
@@ -332,7 +332,7 @@ fn tables_keep_their_nulls() {
     let device = emulated.driver.device(0, 64 * MIB).unwrap();
     let stream = Stream::new(&device).unwrap();
     let batches: Vec<_> = [true, false, true].iter().map(|nulls| rows(&mut random(1), 70, 0, 9, *nulls)).collect();
-    // Parts of larger arrays, of which one has no nulls.
+    // The batches are slices of larger arrays. The second batch has no nulls.
     let batches: Vec<_> = batches.iter().map(|batch| batch.slice(7, 41)).collect();
     let table = DeviceTable::upload(&stream, &batches[0].schema(), &batches).unwrap();
     assert!(table.columns()[0].validity.is_some() && table.columns()[5].validity.is_none());

@@ -12,7 +12,7 @@ use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_out_of_memory};
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
-/// `few` has ten keys that `some` and `many` have as well, nulls, and keys that nobody has.
+/// Ten keys of `few` are in `some` and in `many` as well. `few` also has nulls, and keys that no other table has.
 const TABLES: [&str; 3] = [
     "CREATE TABLE few AS SELECT CASE WHEN value % 5 = 4 THEN NULL ELSE value * 700 END AS k, value % 3 AS f \
      FROM generate_series(0, 12) UNION ALL SELECT -5, 1",

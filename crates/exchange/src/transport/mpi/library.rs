@@ -62,7 +62,7 @@ pub struct Request {
 pub enum Bytes {
     None,
     Sent(Buffer),
-    /// GPU memory of which MPI takes the address.
+    /// GPU memory that MPI sends. MPI gets its address.
     Lent(DeviceMessage),
     /// GPU memory that MPI writes.
     Placed(DevicePlace),
@@ -163,7 +163,7 @@ impl Mpi {
         Ok(Request { request, bytes: Bytes::Sent(bytes) })
     }
 
-    /// Begins to send at most [`MOST_BYTES`] of the memory of a GPU of which MPI takes addresses.
+    /// Begins to send a message of at most [`MOST_BYTES`] from GPU memory. MPI must accept addresses of that GPU.
     ///
     /// # Errors
     /// If MPI fails, or the GPU is lost.
@@ -180,7 +180,7 @@ impl Mpi {
         Ok(Request { request, bytes: Bytes::Lent(part) })
     }
 
-    /// Begins to receive a message of as many bytes as a place has, at most [`MOST_BYTES`], in the memory of a GPU of which MPI takes addresses.
+    /// Begins to receive a message into GPU memory. The message fills `place`, which has at most [`MOST_BYTES`]. MPI must accept addresses of that GPU.
     ///
     /// # Errors
     /// If MPI fails, or the GPU is lost.
