@@ -54,17 +54,26 @@ pub(super) fn measure(
 ) -> Result<Vec<Vec<Run>>> {
     cluster.on_each(ranks, |member| {
         let rows = tables.of_rank(member.endpoint().rank(), ranks)?;
-        let mut found = vec![vec![]; ways.len()];
-        for number in 0..runs {
-            for (way, found) in zip(ways, &mut found) {
-                let run = run(member, &rows, *way)?;
-                if number > 0 || runs == 1 {
-                    found.push(run);
-                }
+        in_turn(ways, runs, |way| run(member, &rows, way))
+    })
+}
+
+/// Runs each way `runs` times, one way after the other. The first run of a way is not returned, unless it is the only one.
+pub(super) fn in_turn(
+    ways: &[Shuffle],
+    runs: usize,
+    mut run: impl FnMut(Shuffle) -> Result<Run>,
+) -> Result<Vec<Vec<Run>>> {
+    let mut found = vec![vec![]; ways.len()];
+    for number in 0..runs {
+        for (way, found) in zip(ways, &mut found) {
+            let run = run(*way)?;
+            if number > 0 || runs == 1 {
+                found.push(run);
             }
         }
-        Ok(found)
-    })
+    }
+    Ok(found)
 }
 
 /// Joins once, when all ranks are ready. All have the outcome.

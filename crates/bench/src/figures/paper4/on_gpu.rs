@@ -14,7 +14,7 @@ use overspill_exchange::{
 use overspill_experiments::{DeviceArgs, Gpu};
 
 use super::data::{RankRows, Tables};
-use super::measured::{Run, STEPS, agree};
+use super::measured::{Run, STEPS, agree, in_turn};
 use crate::figures::cluster::Cluster;
 use crate::member::Member;
 use crate::operator::Answer;
@@ -55,16 +55,7 @@ pub(super) fn measure(
             Err(reason) => return exec_err!("A rank no longer has a GPU: {reason}."),
         };
         let rows = tables.of_rank(member.endpoint().rank(), ranks)?;
-        let mut found = vec![vec![]; ways.len()];
-        for number in 0..runs {
-            for (way, found) in ways.iter().zip(&mut found) {
-                let run = run(member, &gpu, &rows, way.levels)?;
-                if number > 0 || runs == 1 {
-                    found.push(run);
-                }
-            }
-        }
-        Ok(found)
+        in_turn(ways, runs, |way| run(member, &gpu, &rows, way.levels))
     })
 }
 
