@@ -10,7 +10,9 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{self, AdmissionRule, EachNode, MembershipFilters, SharedBuild, YieldingOperators};
+use crate::optimizer::{
+    self, AdmissionRule, EachNode, FilterPushdownByName, MembershipFilters, SharedBuild, YieldingOperators,
+};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
@@ -114,8 +116,12 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// and partition mode. After it, and before the rules that enforce distribution and order, hash joins that need no
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
 /// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
-/// declares too much. Before all of these, the rule for float bounds drops the bounds from files.
+/// declares too much. Before all of these, the rule for float bounds drops the bounds from files. The rules that push filters down are kept
+/// from columns of equal names.
 fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
+    for rule in rules.iter_mut().filter(|rule| rule.name().starts_with("FilterPushdown")) {
+        *rule = Arc::new(FilterPushdownByName(Arc::clone(rule)));
+    }
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let selected = match position {
         Some(position) => {

@@ -27,6 +27,7 @@ use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, PairForm};
 
 use super::execution::Execution;
+use super::filter_pushdown;
 use super::schema::{output_columns, with_nullable_mark};
 use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
@@ -153,6 +154,12 @@ impl HybridJoinExec {
     /// Whether a null among the keys of the inner side makes a comparison with it unknown, as `NOT IN` has it.
     pub(crate) fn is_null_aware(&self) -> bool {
         self.plan.null_aware || self.null_aware_mark
+    }
+
+    /// The columns that the condition has as equal: one of the build side, one of the probe side. None for a join that looks at all rows of a
+    /// side to tell a null from no match.
+    pub(crate) fn equal_columns(&self) -> Vec<(usize, usize)> {
+        if self.is_null_aware() { vec![] } else { filter_pushdown::equal_columns(&self.plan) }
     }
 
     /// Whether a probe row without a partner changes nothing.
@@ -406,14 +413,13 @@ impl ExecutionPlan for HybridJoinExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        if !self.null_aware_mark {
-            return self.plan.gather_filters_for_pushdown(phase, parent_filters, config);
+        // Of the build keys.
+        let mut own = self.plan.gather_filters_for_pushdown(phase, vec![], config)?.self_filters();
+        // They would remove probe rows that have no match but still matter: for nulls, and for whether there are any rows.
+        if self.null_aware_mark {
+            own.clear();
         }
-        // A filter of the build keys would remove probe rows that have no match but still matter: for nulls, and for whether
-        // there are any rows.
-        let mut config = config.clone();
-        config.optimizer.enable_join_dynamic_filter_pushdown = false;
-        self.plan.gather_filters_for_pushdown(phase, parent_filters, &config)
+        filter_pushdown::describe(&self.plan, &parent_filters, own)
     }
 
     fn handle_child_pushdown_result(

@@ -8,6 +8,7 @@ mod deferred;
 mod dynamic_filter;
 mod exec;
 mod execution;
+mod filter_pushdown;
 mod gpu;
 mod metrics;
 mod pairs;
@@ -17,3 +18,4 @@ mod stream;
 
 pub use exec::HybridJoinExec;
 pub(crate) use exec::{join_type, key_codec};
+pub(crate) use filter_pushdown::{keeps_build_columns, keeps_probe_columns, named_once};

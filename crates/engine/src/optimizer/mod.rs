@@ -5,6 +5,7 @@
 
 mod admission;
 mod filter_aggregate_fusion;
+mod filter_pushdown;
 mod float_statistics;
 mod grouping_sets_input;
 mod hybrid_join_selection;
@@ -30,6 +31,7 @@ use crate::config::OverspillConfig;
 
 pub(crate) use admission::AdmissionRule;
 pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
+pub(crate) use filter_pushdown::FilterPushdownByName;
 pub(crate) use float_statistics::{Unprunable, float_bounds, float_filters};
 pub(crate) use grouping_sets_input::grouping_sets_input;
 pub(crate) use hybrid_join_selection::hybrid_join_selection;

@@ -9,6 +9,7 @@
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `membership_filters`: rows that are dropped far below a join, by its keys.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
+//! - `filter_pushdown`: filters below joins whose columns have equal names.
 //! - `indexes`: statements about indexes, and joins that look rows up in them.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
@@ -30,6 +31,7 @@ mod device;
 mod differential;
 mod faults;
 mod files;
+mod filter_pushdown;
 mod harness;
 mod indexes;
 mod large_values;

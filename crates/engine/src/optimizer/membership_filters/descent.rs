@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{JoinType, Result};
+use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::Partitioning;
@@ -18,7 +18,7 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use overspill_join::spec::ColumnSource;
 
 use super::super::Node;
-use crate::hybrid_join::HybridJoinExec;
+use crate::hybrid_join::{HybridJoinExec, keeps_build_columns, keeps_probe_columns};
 use crate::index_lookup::IndexLookupExec;
 use crate::membership_filter::{KeyFilter, MembershipExec, MembershipSlot};
 
@@ -118,17 +118,17 @@ fn only_input(node: &Node, columns: &[usize]) -> Option<Vec<usize>> {
 /// The sides of a join that need only rows with these keys, and the keys' columns there: the side that the columns are from, and
 /// the other one if they are equal to its columns.
 fn sides(join: &HybridJoinExec, columns: &[usize]) -> Vec<(usize, Vec<usize>)> {
-    let (output, equal) = (join.output_columns(), equal_columns(join));
+    let (output, equal) = (join.output_columns(), join.equal_columns());
     let on_build = |source: ColumnSource| match source {
-        ColumnSource::Build(column) if keeps_build_keys(join.join_type()) => Some(column),
-        ColumnSource::Probe(column) if keeps_probe_keys(join.join_type()) => {
+        ColumnSource::Build(column) if keeps_build_columns(join.join_type()) => Some(column),
+        ColumnSource::Probe(column) if keeps_probe_columns(join.join_type()) => {
             equal.iter().find(|(_, probe)| *probe == column).map(|(build, _)| *build)
         }
         _ => None,
     };
     let on_probe = |source: ColumnSource| match source {
-        ColumnSource::Probe(column) if keeps_probe_keys(join.join_type()) => Some(column),
-        ColumnSource::Build(column) if keeps_build_keys(join.join_type()) => {
+        ColumnSource::Probe(column) if keeps_probe_columns(join.join_type()) => Some(column),
+        ColumnSource::Build(column) if keeps_build_columns(join.join_type()) => {
             equal.iter().find(|(build, _)| *build == column).map(|(_, probe)| *probe)
         }
         _ => None,
@@ -146,26 +146,4 @@ fn sides(join: &HybridJoinExec, columns: &[usize]) -> Vec<(usize, Vec<usize>)> {
         sides.push((1, columns));
     }
     sides
-}
-
-/// The columns that a join's condition has as equal: one of the build side, one of the probe side. None for a join that looks at
-/// all rows of a side to tell a null from no match.
-fn equal_columns(join: &HybridJoinExec) -> Vec<(usize, usize)> {
-    if join.is_null_aware() {
-        return vec![];
-    }
-    let column = |expression: &PhysicalExprRef| expression.downcast_ref::<Column>().map(Column::index);
-    join.on().iter().filter_map(|(build, probe)| Some((column(build)?, column(probe)?))).collect()
-}
-
-/// Whether a column of the build side in the output is that of a build row in every output row.
-fn keeps_build_keys(join_type: JoinType) -> bool {
-    use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi};
-    matches!(join_type, Inner | Left | LeftSemi | LeftAnti | LeftMark)
-}
-
-/// Like `keeps_build_keys`, for the probe side.
-fn keeps_probe_keys(join_type: JoinType) -> bool {
-    use JoinType::{Inner, Right, RightAnti, RightMark, RightSemi};
-    matches!(join_type, Inner | Right | RightSemi | RightAnti | RightMark)
 }
