@@ -28,21 +28,33 @@ def difference(connection, case):
     return "\n".join(found)
 
 
-def main():
-    cases = json.loads(Path(sys.argv[1]).read_text())
+def connect():
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def main():
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    connection = connect()
     failures = 0
+    crashes = 0
     for case in cases:
         try:
             found = difference(connection, case)
+        except duckdb.InternalException as error:
+            # A fault of DuckDB's planner, after which the connection cannot be used. Many of them would hide something.
+            crashes += 1
+            print(f"case {case['number']}: DuckDB has an internal error: {str(error).splitlines()[0]}")
+            connection = connect()
+            found = "" if crashes * 50 <= len(cases) else "  DuckDB has too many internal errors"
         except duckdb.Error as error:
             found = f"  DuckDB cannot run it: {error}"
         if found:
             failures += 1
             print(f"case {case['number']}\n  {case['sql']}\n{found}")
             print(f"  again: {case['again']}")
-    print(f"DuckDB {duckdb.__version__} agrees on {len(cases) - failures} of {len(cases)} queries")
+    print(f"DuckDB {duckdb.__version__} agrees on {len(cases) - failures - crashes} of {len(cases)} queries")
     return 1 if failures else 0
 
 

@@ -76,6 +76,67 @@ impl<T: Named> ConfigField for Choice<T> {
     }
 }
 
+/// In which order joins run: `auto`, `as_written` or `random:SEED`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum JoinOrder {
+    /// The cheapest, if it is clearly cheaper than the order as written.
+    #[default]
+    Auto,
+    /// As the query has them, with the build sides that DataFusion chooses.
+    AsWritten,
+    /// Drawn by a number, of all orders that give the same rows.
+    Random(u64),
+}
+
+impl From<JoinOrder> for overspill_planner::Mode {
+    fn from(order: JoinOrder) -> Self {
+        match order {
+            JoinOrder::Auto => Self::Auto,
+            JoinOrder::AsWritten => Self::AsWritten,
+            JoinOrder::Random(seed) => Self::Random(seed),
+        }
+    }
+}
+
+impl fmt::Display for JoinOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::AsWritten => f.write_str("as_written"),
+            Self::Random(seed) => write!(f, "random:{seed}"),
+        }
+    }
+}
+
+impl FromStr for JoinOrder {
+    type Err = DataFusionError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let lower = text.trim().to_ascii_lowercase();
+        let seed = lower.strip_prefix("random:").and_then(|seed| seed.parse().ok());
+        match (lower.as_str(), seed) {
+            ("auto", _) => Ok(Self::Auto),
+            ("as_written", _) => Ok(Self::AsWritten),
+            (_, Some(seed)) => Ok(Self::Random(seed)),
+            _ => Err(DataFusionError::Configuration(format!(
+                "overspill.join_order = '{text}' is none of: auto, as_written, random:SEED, where SEED is a whole number from 0 to {}",
+                u64::MAX
+            ))),
+        }
+    }
+}
+
+impl ConfigField for JoinOrder {
+    fn visit<V: Visit>(&self, visit: &mut V, key: &str, description: &'static str) {
+        visit.some(key, self, description);
+    }
+
+    fn set(&mut self, _: &str, value: &str) -> Result<()> {
+        *self = value.parse()?;
+        Ok(())
+    }
+}
+
 /// Makes a type with `ALL` and `name` the values of a setting.
 macro_rules! named {
     ($type:ty, $setting:literal) => {
@@ -230,6 +291,9 @@ config_namespace! {
 
         /// Whether a join that has read its build side lets nodes below its probe side drop rows with other keys, before further joins, aggregates and sorts see them. Tests of a scan pause while more than two of three rows pass.
         pub membership_filters: bool, default = true
+
+        /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
+        pub join_order: JoinOrder, default = JoinOrder::Auto
 
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true

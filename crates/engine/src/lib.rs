@@ -53,7 +53,8 @@ pub mod write_aside;
 
 pub use admission::AdmissionExec;
 pub use config::{
-    BlockCompression, Choice, GpuLinkCompression, IndexUse, Named, OverspillConfig, Selection, ShuffleCompression,
+    BlockCompression, Choice, GpuLinkCompression, IndexUse, JoinOrder, Named, OverspillConfig, Selection,
+    ShuffleCompression,
 };
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;

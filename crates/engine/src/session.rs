@@ -11,7 +11,8 @@ use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    self, AdmissionRule, EachNode, FilterPushdownByName, MembershipFilters, SharedBuild, YieldingOperators,
+    self, AdmissionRule, EachNode, FilterPushdownByName, JoinOrderRule, MembershipFilters, SharedBuild,
+    YieldingOperators,
 };
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
@@ -113,7 +114,7 @@ fn before_check(rules: &[Rule]) -> usize {
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Adds the join rules around `join_selection`. Before it, sort-merge joins become hash joins, so that it picks their sides
-/// and partition mode. After it, and before the rules that enforce distribution and order, hash joins that need no
+/// and partition mode. After it, and before the rules that enforce distribution and order, hash joins are ordered anew, those that need no
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
 /// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
 /// declares too much. Before all of these, the rule for float bounds drops the bounds from files. The rules that push filters down are kept
@@ -134,6 +135,7 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules.insert(selected, Arc::new(EachNode("theta_join_selection", optimizer::theta_join_selection)));
     rules.insert(selected, Arc::new(EachNode("hybrid_join_selection", optimizer::hybrid_join_selection)));
     rules.insert(selected, Arc::new(SharedBuild));
+    rules.insert(selected, Arc::new(JoinOrderRule));
     rules.insert(0, Arc::new(EachNode("float_bounds", optimizer::float_bounds)));
     rules
 }

@@ -11,6 +11,7 @@
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
 //! - `filter_pushdown`: filters below joins whose columns have equal names.
 //! - `indexes`: statements about indexes, and joins that look rows up in them.
+//! - `join_order`: joins in every order that gives the same rows, and which order is chosen.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `planning`: plans after the session has changed, and what sessions share.
@@ -34,6 +35,7 @@ mod files;
 mod filter_pushdown;
 mod harness;
 mod indexes;
+mod join_order;
 mod large_values;
 mod limited_memory;
 mod membership;

@@ -63,6 +63,12 @@ impl Cpu {
         self.caches.iter().filter(is_own).map(|cache| cache.bytes).max()
     }
 
+    /// Bytes of a cache that cores share: the largest of the third level or above.
+    pub fn shared_cache(&self) -> Option<u64> {
+        let is_shared = |cache: &&Cache| cache.kind != CacheKind::Instruction && cache.level > 2;
+        self.caches.iter().filter(is_shared).map(|cache| cache.bytes).max()
+    }
+
     pub(super) fn read(root: &Path) -> Self {
         let folder = root.join("sys/devices/system/cpu");
         let online = text(&folder.join("online")).map(|list| numbers(&list));

@@ -1,0 +1,200 @@
+//! The conditions of joins, and how they may move.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
+};
+use datafusion::physical_expr::utils::collect_columns;
+use overspill_planner::{Predicate, PredicateKind, Relation, RelationSet};
+
+use super::super::Node;
+use super::estimates::Estimates;
+
+/// The share of pairs that a condition takes of which nothing is known: that of a comparison by order.
+const USUAL_SHARE: f64 = 1.0 / 3.0;
+
+/// A column of an input of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LeafColumn {
+    pub leaf: usize,
+    pub column: usize,
+}
+
+/// An expression over columns of a region's inputs. The index of a [`Column`] in it is a position in `columns`.
+#[derive(Debug, Clone)]
+pub(super) struct Expression {
+    pub expression: PhysicalExprRef,
+    pub columns: Arc<[LeafColumn]>,
+}
+
+impl Expression {
+    /// The columns that it uses, in ascending order.
+    pub fn used(&self) -> Vec<LeafColumn> {
+        let used = collect_columns(&self.expression).into_iter();
+        let mut used: Vec<_> = used.map(|column| self.columns[column.index()]).collect();
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// The inputs whose columns it uses.
+    pub fn relations(&self) -> RelationSet {
+        self.used().into_iter().map(|column| column.leaf).collect()
+    }
+
+    /// The expression over a schema that has these columns.
+    pub fn over(&self, columns: &[LeafColumn], schema: &Schema) -> Result<PhysicalExprRef> {
+        let expression = Arc::clone(&self.expression).transform_up(|node| {
+            let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+            let wanted = self.columns[column.index()];
+            let position = columns.iter().position(|column| *column == wanted);
+            let position = position.expect("joins keep the columns of the conditions above them");
+            Ok(Transformed::yes(Arc::new(Column::new(schema.field(position).name(), position)) as _))
+        });
+        expression.data()
+    }
+}
+
+/// A part of a join's condition.
+#[derive(Debug, Clone)]
+pub(super) enum Condition {
+    /// Keys of a join's left and right side are equal.
+    Equal {
+        left: Expression,
+        right: Expression,
+        /// Where the keys are columns, or widening casts of some.
+        columns: [Option<LeafColumn>; 2],
+    },
+    /// A condition is true.
+    Filter {
+        filter: Expression,
+        /// The relations that must be joined before it may be evaluated.
+        needs: RelationSet,
+        /// Those of which no row with nulls alone is taken.
+        rejects_nulls: RelationSet,
+        /// Whether it can fail on some row.
+        may_fail: bool,
+    },
+}
+
+impl Condition {
+    /// The equality of keys of two inputs with these schemas.
+    pub fn equal([left, right]: [Expression; 2], schemas: [&Schema; 2]) -> Self {
+        let column =
+            |key: &Expression, schema| plain_column(&key.expression, schema).map(|column| key.columns[column.index()]);
+        let columns = [column(&left, schemas[0]), column(&right, schemas[1])];
+        Self::Equal { left, right, columns }
+    }
+
+    /// A filter of the rows of `joined` inputs, over columns with this schema.
+    pub fn filter(filter: Expression, schema: &Schema, joined: RelationSet) -> Self {
+        let used = filter.relations();
+        let may_fail = may_fail(&filter.expression, schema);
+        let needs = if may_fail { joined } else { used };
+        let rejects_nulls = if compares_columns(&filter.expression, schema) { used } else { RelationSet::EMPTY };
+        Self::Filter { filter, needs, rejects_nulls, may_fail }
+    }
+
+    /// Whether it may be evaluated before or after other joins than in the written order. `shows_all` says whether all relations below its join
+    /// are visible there: if not, a join of a filter that may fail must stay above the semi and anti joins that drop rows before.
+    pub fn is_free(&self, shows_all: bool) -> bool {
+        match self {
+            Self::Equal { columns, .. } => columns.iter().all(Option::is_some),
+            Self::Filter { may_fail, .. } => !may_fail || shows_all,
+        }
+    }
+
+    /// The columns that it uses.
+    pub fn used(&self) -> Vec<LeafColumn> {
+        match self {
+            Self::Equal { left, right, .. } => [left.used(), right.used()].concat(),
+            Self::Filter { filter, .. } => filter.used(),
+        }
+    }
+
+    /// What the planner has to know of it.
+    pub fn predicate(&self, leaves: &[Node], relations: &[Relation], estimates: &Estimates) -> Predicate {
+        let (left, right, columns) = match self {
+            Self::Equal { left, right, columns } => (left.relations(), right.relations(), columns),
+            Self::Filter { needs, rejects_nulls, .. } => {
+                return Predicate { rejects_nulls: *rejects_nulls, ..Predicate::residual(*needs, USUAL_SHARE) };
+            }
+        };
+        let distinct =
+            |column: Option<LeafColumn>| column.and_then(|key| estimates.distinct(&leaves[key.leaf], key.column));
+        let distinct = distinct(columns[0]).zip(distinct(columns[1])).map(|(left, right)| [left, right]);
+        // If nothing is known of them, the keys of the larger input are unique.
+        let most = |keys: RelationSet| keys.iter().map(|leaf| relations[leaf].rows).fold(1.0, f64::max);
+        let keys = distinct.map_or_else(|| most(left | right), |[left, right]| left.max(right));
+        Predicate {
+            relations: left | right,
+            selectivity: 1.0 / keys.max(1.0),
+            kind: PredicateKind::Equality { left, right, distinct },
+            rejects_nulls: columns.iter().flatten().map(|column| column.leaf).collect(),
+        }
+    }
+}
+
+/// The column that an expression is, if it is one, or a widening cast of one.
+fn plain_column<'a>(expression: &'a PhysicalExprRef, schema: &Schema) -> Option<&'a Column> {
+    match expression.downcast_ref::<CastExpr>() {
+        Some(cast) => plain_column(cast.expr(), schema).filter(|_| widens(cast, schema)),
+        None => expression.downcast_ref(),
+    }
+}
+
+/// Whether a cast has a value for each value, of the same order.
+fn widens(cast: &CastExpr, schema: &Schema) -> bool {
+    use DataType::{LargeUtf8, Utf8, Utf8View};
+    let Ok(source) = cast.expr().data_type(schema) else { return false };
+    let is_text = |data_type: &DataType| matches!(data_type, Utf8 | Utf8View | LargeUtf8);
+    // A text of more than 2 GiB fits no column with offsets of 32 bits.
+    let keeps_text =
+        is_text(&source) && is_text(cast.cast_type()) && (source != LargeUtf8 || *cast.cast_type() != Utf8);
+    keeps_text || cast.is_bigger_cast(&source)
+}
+
+/// Whether an expression can fail on some row, as far as is known.
+fn may_fail(expression: &PhysicalExprRef, schema: &Schema) -> bool {
+    let fails_itself = match expression.downcast_ref::<BinaryExpr>() {
+        Some(binary) => !(is_comparison(*binary.op()) || binary.op().is_logic_operator()),
+        None => match expression.downcast_ref::<CastExpr>() {
+            Some(cast) => !widens(cast, schema),
+            None => {
+                !(expression.is::<Column>()
+                    || expression.is::<Literal>()
+                    || expression.is::<NotExpr>()
+                    || expression.is::<IsNullExpr>()
+                    || expression.is::<IsNotNullExpr>()
+                    || expression.is::<LikeExpr>()
+                    || expression.is::<InListExpr>())
+            }
+        },
+    };
+    fails_itself || expression.children().into_iter().any(|child| may_fail(child, schema))
+}
+
+fn is_comparison(operator: Operator) -> bool {
+    use Operator::{IsDistinctFrom, IsNotDistinctFrom};
+    is_ordinary_comparison(operator) || matches!(operator, IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// Whether the operator compares, and gives a null for a null.
+fn is_ordinary_comparison(operator: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Whether an expression compares columns, and so is never true where one is null.
+fn compares_columns(expression: &PhysicalExprRef, schema: &Schema) -> bool {
+    let is_value = |side: &PhysicalExprRef| side.is::<Literal>() || plain_column(side, schema).is_some();
+    expression.downcast_ref::<BinaryExpr>().is_some_and(|binary| {
+        is_ordinary_comparison(*binary.op()) && is_value(binary.left()) && is_value(binary.right())
+    })
+}

@@ -1,0 +1,126 @@
+//! Estimated rows of nodes, and distinct values of their columns.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::super::Node;
+use super::super::shared_build::width;
+
+/// The share of rows that pass a filter of which nothing is known.
+const PASSES: f64 = 0.2;
+
+/// What is estimated of the nodes of a plan: DataFusion's statistics, and what follows from them.
+#[derive(Default)]
+pub(super) struct Estimates {
+    statistics: StatisticsContext,
+    /// Rows by the address of a node, which is kept so that no other has it.
+    remembered: HashMap<usize, (Node, f64)>,
+}
+
+fn address(node: &Node) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// Bytes of a row.
+pub(super) fn row_width(schema: &Schema) -> f64 {
+    schema.fields().iter().map(|field| width(field.data_type())).sum::<usize>() as f64
+}
+
+impl Estimates {
+    /// Keeps the rows of a node, which are better known than DataFusion knows them.
+    pub fn remember(&mut self, node: &Node, rows: f64) {
+        self.remembered.insert(address(node), (Arc::clone(node), rows));
+    }
+
+    /// The rows of a node; `None` if nothing is known of its inputs.
+    pub fn rows(&self, node: &Node) -> Option<f64> {
+        if let Some((_, rows)) = self.remembered.get(&address(node)) {
+            return Some(*rows);
+        }
+        if let Some(filter) = node.downcast_ref::<FilterExec>() {
+            return Some(self.rows(filter.input())? * self.passing(node, filter));
+        }
+        if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+            return self.groups(aggregate);
+        }
+        let keeps_rows = node.fetch().is_none()
+            && (node.is::<ProjectionExec>() || node.is::<RepartitionExec>() || node.is::<CoalescePartitionsExec>());
+        if keeps_rows { self.rows(node.children()[0]) } else { self.known_rows(node) }
+    }
+
+    /// The share of its input's rows that pass a filter.
+    fn passing(&self, node: &Node, filter: &FilterExec) -> f64 {
+        let (output, input) = (self.known_rows(node), self.known_rows(filter.input()));
+        let share = output.zip(input).map(|(output, input)| output / input.max(1.0));
+        share.map_or(PASSES, |share| share.min(1.0))
+    }
+
+    /// The groups of an aggregate: at most the rows of its input, and the combinations of its keys' values.
+    fn groups(&self, aggregate: &AggregateExec) -> Option<f64> {
+        let rows = self.rows(aggregate.input())?;
+        let groups = aggregate.group_expr();
+        let keys = groups.expr().iter().map(|(key, _)| {
+            let column = key.downcast_ref::<Column>()?;
+            self.distinct(aggregate.input(), column.index())
+        });
+        let combinations = keys.map(|distinct| distinct.unwrap_or(rows)).product::<f64>();
+        Some(if groups.is_single() { combinations.min(rows) } else { rows })
+    }
+
+    fn known_rows(&self, node: &Node) -> Option<f64> {
+        Some(*self.of(node)?.num_rows.get_value()? as f64)
+    }
+
+    fn of(&self, node: &Node) -> Option<Arc<Statistics>> {
+        self.statistics.compute(node.as_ref(), &StatisticsArgs::new()).ok()
+    }
+
+    /// The distinct values of a column, those included that filters right below drop: a key of another table is still one of them.
+    pub fn distinct(&self, node: &Node, column: usize) -> Option<f64> {
+        if let Some(filter) = node.downcast_ref::<FilterExec>() {
+            let column = filter.projection().as_ref().map_or(column, |projection| projection[column]);
+            return self.distinct(filter.input(), column);
+        }
+        if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+            let column = projection.expr()[column].expr.downcast_ref::<Column>()?;
+            return self.distinct(projection.input(), column.index());
+        }
+        if node.is::<RepartitionExec>() || node.is::<CoalescePartitionsExec>() {
+            return self.distinct(node.children()[0], column);
+        }
+        if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
+            && let Some((key, _)) = aggregate.group_expr().expr().get(column)
+        {
+            return self.distinct(aggregate.input(), key.downcast_ref::<Column>()?.index());
+        }
+        let statistics = self.of(node)?;
+        let known = distinct_of(statistics.column_statistics.get(column)?);
+        let rows = self.rows(node);
+        match (known, rows) {
+            (Some(known), Some(rows)) => Some(known.min(rows).max(1.0)),
+            (known, _) => known,
+        }
+    }
+}
+
+/// The distinct values that a column's statistics say, or at most has: the width of the range of an integer.
+fn distinct_of(column: &ColumnStatistics) -> Option<f64> {
+    if let Some(distinct) = column.distinct_count.get_value() {
+        return Some(*distinct as f64);
+    }
+    let (least, most) = (column.min_value.get_value()?, column.max_value.get_value()?);
+    if !least.data_type().is_integer() && !least.data_type().is_temporal() {
+        return None;
+    }
+    Some(least.distance(most)? as f64 + 1.0)
+}
