@@ -102,7 +102,7 @@ impl ExecutionPlan for MembershipExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         // The joins execute this node, which is on their probe sides, after they have begun.
         let tests =
-            self.filters.iter().filter_map(|filter| Some(Test::new(filter.slot.keys()?, filter.columns.clone())));
+            self.filters.iter().filter_map(|filter| Some(Test::new(&filter.slot.keys()?, filter.columns.clone())));
         let tests: Vec<_> = tests.collect();
         let input = self.input.execute(partition, Arc::clone(&context))?;
         if tests.is_empty() {

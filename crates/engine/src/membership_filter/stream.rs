@@ -1,6 +1,6 @@
 //! One stream of rows that are tested.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -36,21 +36,24 @@ impl Metrics {
 
 /// A test of rows.
 pub(super) struct Test {
-    keys: Arc<BuildKeys>,
+    /// They go with the join, whose memory they take. A stream may live longer: in a task of a node between that nobody reads any more.
+    keys: Weak<BuildKeys>,
     /// The columns of the key.
     columns: Vec<usize>,
     pace: Pace,
 }
 
 impl Test {
-    pub fn new(keys: Arc<BuildKeys>, columns: Vec<usize>) -> Self {
-        Self { keys, columns, pace: Pace::default() }
+    pub fn new(keys: &Arc<BuildKeys>, columns: Vec<usize>) -> Self {
+        Self { keys: Arc::downgrade(keys), columns, pace: Pace::default() }
     }
 
     /// Which rows of a batch may have a key of a build side, and whether the share of such rows was judged anew.
     /// `None` if the batch is not tested.
     fn members(&mut self, batch: &RecordBatch) -> Result<Option<(BooleanArray, bool)>> {
-        let Some(keys) = self.keys.whole().filter(|_| self.pace.tests_next()) else { return Ok(None) };
+        let keys = self.keys.upgrade();
+        let whole = keys.as_ref().and_then(|keys| keys.whole());
+        let Some(keys) = whole.filter(|_| self.pace.tests_next()) else { return Ok(None) };
         let columns: Vec<ArrayRef> = self.columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
         let members = keys.members(&columns).map_err(to_datafusion)?;
         let is_judged = self.pace.note(batch.num_rows(), members.count_set_bits());

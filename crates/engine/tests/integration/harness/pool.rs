@@ -16,7 +16,8 @@ fn is_join(consumer: &MemoryConsumer) -> bool {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    held: HashMap<usize, usize>,
+    /// By consumer: its name, and what it holds.
+    held: HashMap<usize, (String, usize)>,
     join_held: usize,
     join_peak: usize,
     other_held: usize,
@@ -57,9 +58,14 @@ impl RecordingPool {
         self.ledger.lock().unwrap().spillable_peak
     }
 
+    /// The consumers that hold memory now, and how much.
+    pub fn holders(&self) -> Vec<(String, usize)> {
+        self.ledger.lock().unwrap().held.values().filter(|(_, held)| *held > 0).cloned().collect()
+    }
+
     fn grown(&self, consumer: &MemoryConsumer, by: usize) {
         let ledger = &mut *self.ledger.lock().unwrap();
-        *ledger.held.entry(consumer.id()).or_default() += by;
+        ledger.held.entry(consumer.id()).or_insert_with(|| (consumer.name().to_owned(), 0)).1 += by;
         if is_join(consumer) {
             ledger.join_held += by;
             ledger.join_peak = ledger.join_peak.max(ledger.join_held);
@@ -106,7 +112,7 @@ impl MemoryPool for RecordingPool {
         self.inner.shrink(reservation, shrink);
         let consumer = reservation.consumer();
         let ledger = &mut *self.ledger.lock().unwrap();
-        let held = ledger.held.entry(consumer.id()).or_default();
+        let (_, held) = ledger.held.entry(consumer.id()).or_default();
         *held = held.checked_sub(shrink).expect("a reservation gives back no more than it took");
         if is_join(consumer) {
             ledger.join_held -= shrink;

@@ -275,7 +275,8 @@ impl Session {
             if reserved == 0 && files.is_empty() {
                 return None;
             }
-            complaint = Some(format!("left behind: {reserved} bytes reserved, files {files:?}"));
+            let holders = self.pool.holders();
+            complaint = Some(format!("left behind: {reserved} bytes reserved by {holders:?}, files {files:?}"));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         complaint
