@@ -23,7 +23,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels every-kernel-thread every-kernel-address test-kernels test-faults fuzz fuzz-index fuzz-schedule fuzz-planner planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-cluster test-gpu-session check-sql check-kernels every-kernel-thread every-kernel-address test-kernels test-faults fuzz fuzz-index fuzz-schedule fuzz-planner fuzz-join-order planted-sql-bugs interrupts kernels mpi test-mpi test-mpi-long gpu-bundle lint bench-spill bench-shuffle bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -42,6 +42,7 @@ help:
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
 	@echo "make fuzz-planner      N=100000 random trees of joins: every order gives the same rows; SEED=… starts there"
+	@echo "make fuzz-join-order   N=10000 random queries of 2 to 8 tables, in many orders of their joins, checked by DuckDB; SEED=… starts there"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
@@ -186,6 +187,11 @@ fuzz-schedule:
 fuzz-planner:
 	@echo "seed $(SEED)"
 	OVERSPILL_TEST_CASES=$(N) OVERSPILL_TEST_SEED=$(SEED) $(CARGO_TEST) --lib every_order_gives_the_written_rows -- --nocapture
+
+fuzz-join-order: $(VENV)/complete
+	@echo "seed $(SEED)"
+	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_JOIN_ORDER_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
+		$(CARGO_TEST) --test integration join_order::random -- --nocapture
 
 # Takes half an hour; BUGS=… plants some of them.
 planted-sql-bugs: $(VENV)/complete

@@ -1,6 +1,6 @@
 //! Random queries of 2 to 8 tables give the same rows in every order of their joins.
 //!
-//! - `OVERSPILL_JOIN_ORDER_QUERIES`: how many queries (300).
+//! - `OVERSPILL_JOIN_ORDER_QUERIES`: how many queries (200).
 //! - `OVERSPILL_FUZZ_SEED`: where the sequence of cases starts.
 //! - `OVERSPILL_PYTHON`: a Python with DuckDB, which then checks the answers too.
 
@@ -46,7 +46,7 @@ struct Tally {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_queries_give_the_same_rows_in_every_order() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let queries = number("OVERSPILL_JOIN_ORDER_QUERIES").unwrap_or(300);
+    let queries = number("OVERSPILL_JOIN_ORDER_QUERIES").unwrap_or(200);
     let first = number("OVERSPILL_FUZZ_SEED").unwrap_or(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let python = std::env::var_os("OVERSPILL_PYTHON").map(PathBuf::from);
     let mut tally = Tally::default();
