@@ -57,6 +57,13 @@ pub enum PredicateKind {
         right: RelationSet,
         /// Estimated distinct values of the two expressions, if they are known. They make estimates of semi, anti and outer joins better.
         distinct: Option<[f64; 2]>,
+        /// The number of the class of the equality, if it follows from others or others from it: with a = b and b = c, a = c. The
+        /// equalities of a class say that all of their expressions have one value.
+        ///
+        /// An equality that follows is a predicate of the written inner join that has one of its sides in either input. Its relations
+        /// may then be joined directly. Estimates of a set of relations count as many equalities of a class as connect the relations
+        /// that they name, the most selective ones. Every order applies all of them. Each side is a single relation.
+        class: Option<usize>,
     },
     /// Any other condition.
     Residual,
@@ -166,10 +173,10 @@ impl Predicate {
         Self { relations, selectivity, kind: PredicateKind::Residual, rejects_nulls: RelationSet::EMPTY }
     }
 
-    /// An equality of a column of one relation with a column of another, which rejects nulls of both.
+    /// An equality of a column of one relation with a column of another, which rejects nulls of both and has no class.
     pub fn equality(left: usize, right: usize, selectivity: f64) -> Self {
         let (left, right) = (RelationSet::single(left), RelationSet::single(right));
-        let kind = PredicateKind::Equality { left, right, distinct: None };
+        let kind = PredicateKind::Equality { left, right, distinct: None, class: None };
         Self { relations: left | right, selectivity, kind, rejects_nulls: left | right }
     }
 
@@ -208,6 +215,8 @@ pub enum RegionError {
     },
     /// The sides of an equality are empty, share a relation, or have one that the predicate does not.
     BadSides(usize),
+    /// A side of an equality that has a class is not a single relation.
+    BadClass(usize),
 }
 
 impl fmt::Display for RegionError {
@@ -226,6 +235,9 @@ impl fmt::Display for RegionError {
             }
             Self::BadSides(predicate) => {
                 write!(f, "the sides of equality {predicate} are not two separate sets of the relations that it uses")
+            }
+            Self::BadClass(predicate) => {
+                write!(f, "equality {predicate} has a class, but a side of it is not a single relation")
             }
         }
     }
@@ -299,10 +311,13 @@ fn check_predicate(number: usize, predicate: &Predicate, nameable: RelationSet) 
     if !invisible.is_empty() {
         return Err(RegionError::Invisible { predicate: number, relations: invisible });
     }
-    if let PredicateKind::Equality { left, right, .. } = predicate.kind {
+    if let PredicateKind::Equality { left, right, class, .. } = predicate.kind {
         let separate = !left.is_empty() && !right.is_empty() && !left.intersects(right);
         if !separate || !(left | right).is_subset(predicate.relations) {
             return Err(RegionError::BadSides(number));
+        }
+        if class.is_some() && (left.len() > 1 || right.len() > 1) {
+            return Err(RegionError::BadClass(number));
         }
     }
     Ok(())

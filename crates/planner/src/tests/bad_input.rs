@@ -40,9 +40,18 @@ fn faulty_regions_are_refused() {
     assert_eq!(
         with(|region| {
             let sides = RelationSet::single(0);
-            region.predicates[0].kind = PredicateKind::Equality { left: sides, right: sides, distinct: None };
+            region.predicates[0].kind =
+                PredicateKind::Equality { left: sides, right: sides, distinct: None, class: None };
         }),
         RegionError::BadSides(0)
+    );
+    assert_eq!(
+        with(|region| {
+            let (left, right) = (RelationSet::below(2), RelationSet::single(2));
+            let kind = PredicateKind::Equality { left, right, distinct: None, class: Some(7) };
+            region.predicates[1] = Predicate { relations: left | right, kind, ..region.predicates[1].clone() };
+        }),
+        RegionError::BadClass(1)
     );
     let twice = Node::join(JoinKind::Inner, Node::Leaf(0), Node::Leaf(0), vec![]);
     assert_eq!(

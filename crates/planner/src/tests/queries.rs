@@ -190,6 +190,7 @@ impl Draw<'_> {
                 left: RelationSet::single(one),
                 right: RelationSet::single(other),
                 distinct: self.one_in(2).then(|| [0, 1].map(|_| 10_f64.powi(self.random.below(5) as i32))),
+                class: None,
             },
             _ => PredicateKind::Residual,
         };

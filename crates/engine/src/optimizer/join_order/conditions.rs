@@ -135,7 +135,7 @@ impl Condition {
         Predicate {
             relations: left | right,
             selectivity: 1.0 / keys.max(1.0),
-            kind: PredicateKind::Equality { left, right, distinct },
+            kind: PredicateKind::Equality { left, right, distinct, class: None },
             rejects_nulls: columns.iter().flatten().map(|column| column.leaf).collect(),
         }
     }
