@@ -5,6 +5,7 @@ mod bad_input;
 mod caution;
 mod core;
 mod estimates;
+mod implied;
 mod large;
 mod optimal;
 mod oracle;

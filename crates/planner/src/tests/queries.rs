@@ -1,6 +1,9 @@
 //! Random tables and random trees of joins over them.
 
-use super::oracle::{COLUMNS, Condition, Data, NULL, Term};
+use super::{
+    implied::add_implied,
+    oracle::{COLUMNS, Condition, Data, NULL, Term},
+};
 use crate::{Join, JoinKind, Node, Predicate, PredicateKind, Region, Relation, RelationSet, search::RandomNumbers};
 
 /// A region, and what it means.
@@ -8,6 +11,8 @@ use crate::{Join, JoinKind, Node, Predicate, PredicateKind, Region, Relation, Re
 pub struct Query {
     pub region: Region,
     pub data: Data,
+    /// How many of the last predicates follow from others.
+    pub implied: usize,
 }
 
 /// Which kinds of joins are drawn: each as often as it is there.
@@ -28,6 +33,11 @@ pub const ALL_KINDS: [JoinKind; 14] = [
     JoinKind::RightMark,
 ];
 
+/// The same with more inner joins, as equalities follow from those.
+pub fn many_inner() -> Vec<JoinKind> {
+    [&ALL_KINDS[..], &[JoinKind::Inner; 10]].concat()
+}
+
 /// A value that a predicate may use, and the relation by which the predicate names it.
 #[derive(Clone, Copy)]
 struct Visible {
@@ -46,12 +56,17 @@ struct Draw<'a> {
     tags: usize,
 }
 
-/// A query of 2 to `most` relations, the same for a seed.
+/// A query of 2 to `most` relations, the same for a seed. Half of the queries have equalities that follow from others.
 pub fn random_query(seed: u64, kinds: &[JoinKind], most: usize) -> Query {
-    query(seed, kinds, most, false)
+    let mut query = query(seed, kinds, most, false);
+    let mut random = RandomNumbers::new(!seed);
+    if random.below(2) == 0 {
+        add_implied(&mut query, &mut random);
+    }
+    query
 }
 
-/// The same with one condition for each join, which uses both sides.
+/// A query with one condition for each join, which uses both sides. None follows from others.
 pub fn random_simple_query(seed: u64, kinds: &[JoinKind], most: usize) -> Query {
     query(seed, kinds, most, true)
 }
@@ -70,7 +85,7 @@ fn query(seed: u64, kinds: &[JoinKind], most: usize, simple: bool) -> Query {
         .collect();
     let tables = (0..relations).map(|_| draw.table()).collect();
     let region = Region { relations: sizes, predicates: draw.predicates, root };
-    Query { region, data: Data { tables, conditions: draw.conditions } }
+    Query { region, data: Data { tables, conditions: draw.conditions }, implied: 0 }
 }
 
 impl Draw<'_> {
