@@ -1,8 +1,11 @@
 //! What a tree of joins costs.
 
 use crate::{
-    CostModel, Estimate, JoinKind, JoinWork, Node, RelationSet, Size, cost::sound, estimate::Estimates,
-    hypergraph::Hypergraph, operator::Input,
+    CostModel, Estimate, JoinKind, JoinWork, Node, RelationSet, Size,
+    cost::sound,
+    estimate::{Estimates, Scratch},
+    hypergraph::Hypergraph,
+    operator::Input,
 };
 
 /// The joins of a tree in post-order, as far as costs depend on them.
@@ -40,7 +43,7 @@ impl Steps {
 
     /// Size and cost of each join.
     pub fn estimates(&self, estimates: &Estimates, model: &dyn CostModel) -> Vec<Estimate> {
-        let (mut scratch, mut found) = (vec![], Vec::with_capacity(self.0.len()));
+        let (mut scratch, mut found) = (Scratch::default(), Vec::with_capacity(self.0.len()));
         for step in &self.0 {
             found.push(step.estimate(&found, estimates, model, &mut scratch));
         }
@@ -55,7 +58,7 @@ impl Steps {
         estimates: &Estimates,
         model: &dyn CostModel,
     ) -> f64 {
-        let (mut scratch, mut found) = (vec![], Vec::with_capacity(self.0.len()));
+        let (mut scratch, mut found) = (Scratch::default(), Vec::with_capacity(self.0.len()));
         for (step, known) in self.0.iter().zip(known) {
             let changes = concerned.is_subset(step.relations);
             found.push(if changes { step.estimate(&found, estimates, model, &mut scratch) } else { *known });
@@ -76,7 +79,7 @@ impl Step {
         below: &[Estimate],
         estimates: &Estimates,
         model: &dyn CostModel,
-        scratch: &mut Vec<Size>,
+        scratch: &mut Scratch,
     ) -> Estimate {
         let input = |input| match input {
             Input::Relation(relation) => estimates.relation(relation),

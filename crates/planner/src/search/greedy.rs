@@ -1,6 +1,11 @@
 //! Greedy operator ordering: Fegaras, "A new heuristic for optimizing large queries", DEXA 1998.
 
-use crate::{RelationSet, Size, estimate::Estimates, hypergraph::Hypergraph, space::Space};
+use crate::{
+    RelationSet,
+    estimate::{Estimates, Scratch},
+    hypergraph::Hypergraph,
+    space::Space,
+};
 
 /// A pair of groups that may be joined.
 struct Choice {
@@ -13,7 +18,7 @@ struct Choice {
 /// cause. Takes time quadratic in the relations, times the operators.
 pub fn greedy<'a>(graph: &'a Hypergraph<'a>, estimates: &Estimates) -> Option<Space<'a>> {
     let mut space = Space::new(graph);
-    let mut scratch: Vec<Size> = vec![];
+    let mut scratch = Scratch::default();
     let mut groups: Vec<RelationSet> = graph.all.iter().map(RelationSet::single).collect();
     let mut choices: Vec<Choice> = vec![];
     let mut consider = |choices: &mut Vec<Choice>, one: RelationSet, other: RelationSet| {

@@ -3,7 +3,7 @@
 use crate::{
     CostModel, JoinWork, Node, Size,
     cost::sound,
-    estimate::Estimates,
+    estimate::{Estimates, Scratch},
     space::{Pair, Space},
 };
 
@@ -27,7 +27,7 @@ pub fn optimum(space: &Space, objective: &Objective) -> Option<Node> {
     let mut cheapest = Cheapest { cost: vec![f64::INFINITY; count], last: vec![None; count] };
     let singles = space.graph.region.relations.len();
     cheapest.cost[..singles].fill(0.0);
-    let mut scratch = vec![];
+    let mut scratch = Scratch::default();
     let sizes: Vec<Vec<Size>> = objective
         .estimates
         .iter()

@@ -4,14 +4,14 @@ use super::queries::{ALL_KINDS, random_query};
 use crate::{
     HashJoinCost, JoinKind, Node, Predicate, PredicateKind, Region, Relation, RelationSet,
     conflict::Properties,
-    estimate::{Base, Estimates},
+    estimate::{Base, Estimates, Scratch},
     hypergraph::Hypergraph,
     steps::{Steps, total},
 };
 
 fn rows(region: &Region) -> f64 {
     let graph = Hypergraph::new(region, &Properties::STANDARD);
-    Estimates::new(&graph).size(graph.all, &mut vec![]).rows
+    Estimates::new(&graph).size(graph.all, &mut Scratch::default()).rows
 }
 
 /// A join of 1,000 rows with 100, of which each pair matches with a chance of 1 in 500. The right side has `distinct` keys.
@@ -54,7 +54,7 @@ fn widths_are_those_of_visible_columns() {
     for (kind, width) in widths {
         let region = join_of_two(kind, None);
         let graph = Hypergraph::new(&region, &Properties::STANDARD);
-        assert_eq!(Estimates::new(&graph).size(graph.all, &mut vec![]).width, width, "{kind:?}");
+        assert_eq!(Estimates::new(&graph).size(graph.all, &mut Scratch::default()).width, width, "{kind:?}");
     }
 }
 
@@ -64,7 +64,7 @@ fn outer_joins_keep_the_rows_of_their_outer_side() {
         let query = random_query(seed, &[JoinKind::Inner, JoinKind::LeftOuter, JoinKind::FullOuter], 6);
         let graph = Hypergraph::new(&query.region, &Properties::STANDARD);
         let estimates = Estimates::new(&graph);
-        let mut size = |set: RelationSet| estimates.size(set, &mut vec![]).rows;
+        let mut size = |set: RelationSet| estimates.size(set, &mut Scratch::default()).rows;
         fn check(node: &Node, seed: u64, size: &mut impl FnMut(RelationSet) -> f64) {
             let Node::Join(join) = node else { return };
             let (here, left, right) =
@@ -91,7 +91,7 @@ fn more_rows_give_more_rows_and_cost_more() {
         let steps = Steps::of(&graph, &query.region.root);
         let model = HashJoinCost::default();
         let of = |estimates: &Estimates| {
-            (estimates.size(graph.all, &mut vec![]).rows, total(&steps.estimates(estimates, &model)))
+            (estimates.size(graph.all, &mut Scratch::default()).rows, total(&steps.estimates(estimates, &model)))
         };
         let (rows, cost) = of(&estimates);
         for base in estimates.bases().filter(|base| matches!(base, Base::Rows(_))) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     queries::{ALL_KINDS, random_query},
-    shapes::{SHAPES, region},
+    shapes::{SHAPES, Shape, of_one_class, region},
 };
 use crate::{HashJoinCost, Mode, Node, Options, Region, order};
 
@@ -69,6 +69,11 @@ fn planning_times() {
             let regions: Vec<Region> = (0..20).map(|seed| region(shape, relations, seed)).collect();
             let (median, longest) = milliseconds(&regions);
             println!("{relations:2} tables, {shape:?}: median {median:.2} ms, longest {longest:.2} ms");
+        }
+        for shape in [Shape::Cycle, Shape::Clique] {
+            let regions: Vec<Region> = (0..20).map(|seed| of_one_class(region(shape, relations, seed))).collect();
+            let (median, longest) = milliseconds(&regions);
+            println!("{relations:2} tables, {shape:?} of one class: median {median:.2} ms, longest {longest:.2} ms");
         }
         let regions = (0..).map(|seed| random_query(seed, &ALL_KINDS, relations).region);
         let regions: Vec<Region> = regions.filter(|region| region.relations.len() == relations).take(20).collect();

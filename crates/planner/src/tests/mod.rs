@@ -3,6 +3,7 @@
 mod answers;
 mod bad_input;
 mod caution;
+mod classes;
 mod core;
 mod estimates;
 mod implied;

@@ -1,6 +1,6 @@
 //! Inner joins whose predicates form a chain, a cycle, a star or a clique.
 
-use crate::{JoinKind, Node, Predicate, Region, Relation, RelationSet, search::RandomNumbers};
+use crate::{JoinKind, Node, Predicate, PredicateKind, Region, Relation, RelationSet, search::RandomNumbers};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
@@ -44,4 +44,14 @@ pub fn region(shape: Shape, relations: usize, seed: u64) -> Region {
         Node::join(JoinKind::Inner, left, Node::Leaf(relation), (0..predicates.len()).filter(here).collect())
     });
     Region { relations: sizes, predicates, root }
+}
+
+/// The same with all equalities in one class.
+pub fn of_one_class(mut region: Region) -> Region {
+    for predicate in &mut region.predicates {
+        if let PredicateKind::Equality { class, .. } = &mut predicate.kind {
+            *class = Some(0);
+        }
+    }
+    region
 }
