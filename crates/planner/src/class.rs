@@ -45,7 +45,7 @@ pub struct Classes {
     /// By written join, and for each by class, the most selective first.
     equalities: Vec<Equality>,
     groups: Vec<Group>,
-    /// By written join: its groups. Empty if there are no classes.
+    /// By written join: its groups.
     joins: Vec<Range<usize>>,
 }
 
@@ -138,8 +138,8 @@ impl Forests {
 }
 
 impl Classes {
-    /// Takes the selectivities of all predicates, from above 0 to 1.
-    pub fn new(graph: &Hypergraph, selectivities: &[f64]) -> Self {
+    /// The classes of a region, if it has any. Takes the selectivities of all predicates, from above 0 to 1.
+    pub fn of(graph: &Hypergraph, selectivities: &[f64]) -> Option<Self> {
         let mut classes: BTreeMap<usize, Vec<(usize, Equality)>> = BTreeMap::new();
         for (join, written) in graph.joins.iter().enumerate() {
             for number in written.operators.clone() {
@@ -157,10 +157,10 @@ impl Classes {
             }
         }
         classes.retain(|_, class| has_cycle(class));
-        let mut found = Self { count: classes.len(), equalities: vec![], groups: vec![], joins: vec![] };
         if classes.is_empty() {
-            return found;
+            return None;
         }
+        let mut found = Self { count: classes.len(), equalities: vec![], groups: vec![], joins: vec![] };
         for join in 0..graph.joins.len() {
             let first_group = found.groups.len();
             for (class, equalities) in classes.values().enumerate() {
@@ -174,16 +174,12 @@ impl Classes {
             }
             found.joins.push(first_group..found.groups.len());
         }
-        found
+        Some(found)
     }
 
     fn group_of(&self, predicate: usize) -> Option<&Group> {
         let place = self.equalities.iter().position(|equality| equality.predicate == predicate)?;
         self.groups.iter().find(|group| group.equalities.contains(&place))
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 
     /// Changes the selectivity of a predicate, if it is in a class.

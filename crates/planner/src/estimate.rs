@@ -37,7 +37,7 @@ pub struct Estimates<'a> {
     selectivities: Vec<f64>,
     /// By operator: the relations it needs, and the share of all pairs that its condition takes, without what `classes` counts.
     operators: Vec<(RelationSet, f64)>,
-    classes: Classes,
+    classes: Option<Classes>,
     /// By operator: the distinct keys of its left and its right side; none if they depend on the set. No change concerns them.
     keys: Rc<[Option<[f64; 2]>]>,
 }
@@ -80,8 +80,8 @@ fn selectivity(selectivity: f64) -> f64 {
 }
 
 /// The share of all pairs that the condition of an operator takes, without what the classes count.
-fn share(operator: &Operator, selectivities: &[f64], classes: &Classes) -> f64 {
-    let own = operator.predicates.iter().filter(|&&number| !classes.counts(number));
+fn share(operator: &Operator, selectivities: &[f64], classes: Option<&Classes>) -> f64 {
+    let own = operator.predicates.iter().filter(|&&number| !classes.is_some_and(|classes| classes.counts(number)));
     within(own.map(|&number| selectivities[number]).product(), LEAST, 1.0)
 }
 
@@ -116,10 +116,10 @@ impl<'a> Estimates<'a> {
             width: within(relation.width, 1.0, MOST),
         };
         let selectivities: Vec<f64> = region.predicates.iter().map(|known| selectivity(known.selectivity)).collect();
-        let classes = Classes::new(graph, &selectivities);
+        let classes = Classes::of(graph, &selectivities);
         let operators = graph.operators.iter().zip(&graph.conflicts);
-        let operators =
-            operators.map(|(operator, conflicts)| (conflicts.needed(), share(operator, &selectivities, &classes)));
+        let operators = operators
+            .map(|(operator, conflicts)| (conflicts.needed(), share(operator, &selectivities, classes.as_ref())));
         Self {
             graph,
             relations: region.relations.iter().map(size).collect(),
@@ -141,10 +141,12 @@ impl<'a> Estimates<'a> {
             Base::Selectivity(predicate) => {
                 let value = &mut changed.selectivities[predicate];
                 *value = selectivity(*value * factor);
-                changed.classes.change(predicate, *value);
+                if let Some(classes) = &mut changed.classes {
+                    classes.change(predicate, *value);
+                }
                 for (operator, (_, known)) in self.graph.operators.iter().zip(&mut changed.operators) {
                     if operator.predicates.contains(&predicate) {
-                        *known = share(operator, &changed.selectivities, &changed.classes);
+                        *known = share(operator, &changed.selectivities, changed.classes.as_ref());
                     }
                 }
             }
@@ -175,12 +177,12 @@ impl<'a> Estimates<'a> {
     /// in its relations.
     pub fn size(&self, set: RelationSet, scratch: &mut Scratch) -> Size {
         let Scratch { sizes, forests } = scratch;
-        if self.classes.is_empty() {
+        let Some(classes) = &self.classes else {
             // Compiled on its own, as this is the innermost loop of the search, and few regions have classes.
             return self.replay(set, sizes, |_| 1.0);
-        }
-        forests.clear(&self.classes);
-        self.replay(set, sizes, |join| self.classes.share(join, set, forests))
+        };
+        forests.clear(classes);
+        self.replay(set, sizes, |join| classes.share(join, set, forests))
     }
 
     /// The size of the join of a set. `of_classes` gives the share of pairs that equalities with a class take at a written join.
@@ -269,6 +271,7 @@ impl<'a> Estimates<'a> {
             _ => None,
         };
         let (Some((class, end)), Some((other_class, other_end))) = (of(one), of(other)) else { return false };
-        class == other_class && (end == other_end || self.classes.connect(one, end | other_end, side))
+        let are_connected = |classes: &Classes| classes.connect(one, end | other_end, side);
+        class == other_class && (end == other_end || self.classes.as_ref().is_some_and(are_connected))
     }
 }
