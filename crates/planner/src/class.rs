@@ -1,8 +1,9 @@
 //! Equalities that follow from others, and how much they count in estimates.
 //!
 //! The equalities of a class are the edges of a graph between the relations that they name. Of the edges within a set of relations, those
-//! of a spanning forest imply the others, so the forest alone counts. It is the forest of the most selective equalities (Kruskal), so an
-//! equality that is added never raises an estimate of inner joins.
+//! of a spanning forest imply the others, so the forest alone counts. It is the forest of the least selective equalities (Kruskal): where the
+//! values of a smaller domain are among those of larger ones, three tables with 10, 10 and 1,000 values meet in 1 of 10 times 1,000 cases (rule
+//! LS of Swami, Schiefer, On the Estimation of Join Result Sizes, EDBT 1994).
 //!
 //! An estimate replays the written joins, from below. Each join adds its equalities to the forests, and counts what they select more than
 //! before. So the joins of a set count the forest of the set, and those below a join the forest of their own relations.
@@ -25,9 +26,9 @@ struct Equality {
 }
 
 impl Equality {
-    /// The most selective first. Equal ones are in the order of their numbers, so that a forest depends on the set alone.
+    /// The least selective first. Equal ones are in the order of their numbers, so that a forest depends on the set alone.
     fn order(&self, other: &Self) -> Ordering {
-        self.weight.total_cmp(&other.weight).then(self.predicate.cmp(&other.predicate))
+        other.weight.total_cmp(&self.weight).then(self.predicate.cmp(&other.predicate))
     }
 }
 
@@ -42,7 +43,7 @@ struct Group {
 #[derive(Clone)]
 pub struct Classes {
     count: usize,
-    /// By written join, and for each by class, the most selective first.
+    /// By written join, and for each by class, the least selective first.
     equalities: Vec<Equality>,
     groups: Vec<Group>,
     /// By written join: its groups.
@@ -52,7 +53,7 @@ pub struct Classes {
 /// The forests of an estimate, as far as its joins are replayed. Those of parts that are not yet joined lie side by side.
 #[derive(Default)]
 pub struct Forests {
-    /// By class: equalities, the most selective first.
+    /// By class: equalities, the least selective first.
     classes: Vec<Vec<Equality>>,
     next: Vec<Equality>,
 }
@@ -102,7 +103,7 @@ impl Forests {
         self.classes.iter_mut().for_each(Vec::clear);
     }
 
-    /// Adds equalities to the forest of a class, the most selective first. Gives what the weight of the forest grows by.
+    /// Adds equalities to the forest of a class, the least selective first. Gives what the weight of the forest grows by.
     fn grow<'a>(&mut self, class: usize, added: impl Iterator<Item = &'a Equality>) -> f64 {
         let mut added = added.peekable();
         let Some(first) = added.next() else { return 0.0 };
@@ -197,15 +198,15 @@ impl Classes {
         self.equalities.iter().any(|equality| equality.predicate == predicate)
     }
 
-    /// The share of all pairs that the equalities of a written join take in the estimate of a set. The joins come in post-order.
+    /// What the equalities of a written join multiply the pairs of its sides by, in the estimate of a set. The joins come in post-order. More than 1
+    /// if the set has less selective equalities than its sides.
     pub fn share(&self, join: usize, set: RelationSet, forests: &mut Forests) -> f64 {
         let mut growth = 0.0;
         for group in &self.groups[self.joins[join].clone()] {
             let complete = self.equalities[group.equalities.clone()].iter();
             growth += forests.grow(group.class, complete.filter(|equality| equality.needed.is_subset(set)));
         }
-        // The weight of a forest never rises, but sums are rounded.
-        growth.exp().min(1.0)
+        growth.exp()
     }
 
     /// Whether equalities within a set connect two relations, which the class of a predicate names.

@@ -62,7 +62,7 @@ pub enum PredicateKind {
         ///
         /// An equality that follows is a predicate of the written inner join that has one of its sides in either input. Its relations
         /// may then be joined directly. Estimates of a set of relations count as many equalities of a class as connect the relations
-        /// that they name, the most selective ones. Every order applies all of them. Each side is a single relation.
+        /// that they name, the least selective ones. Every order applies all of them. Each side is a single relation.
         class: Option<usize>,
     },
     /// Any other condition.
