@@ -39,7 +39,8 @@ struct Group {
     equalities: Range<usize>,
 }
 
-/// The classes of a region of which some equality follows from others. Other classes change no estimate.
+/// The classes of a region that have a redundant equality: one that the others of its class imply. A class without one needs no forest, as all of its
+/// equalities count.
 #[derive(Clone)]
 pub struct Classes {
     count: usize,

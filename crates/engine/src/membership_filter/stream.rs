@@ -36,7 +36,8 @@ impl Metrics {
 
 /// A test of rows.
 pub(super) struct Test {
-    /// They go with the join, whose memory they take. A stream may live longer: in a task of a node between that nobody reads any more.
+    /// The join owns the keys and pays for their memory. This stream must not keep them: a repartition above it can hold the stream after the
+    /// join's streams were dropped.
     keys: Weak<BuildKeys>,
     /// The columns of the key.
     columns: Vec<usize>,

@@ -16,7 +16,7 @@ use overspill_planner::{Predicate, PredicateKind, Relation, RelationSet};
 use super::super::Node;
 use super::estimates::Estimates;
 
-/// The share of pairs that a condition takes of which nothing is known: that of a comparison by order.
+/// The selectivity of a filter about which no statistics exist. It is the usual guess for `<`.
 const USUAL_SHARE: f64 = 1.0 / 3.0;
 
 /// A column of an input of a region.
@@ -76,7 +76,7 @@ pub(super) enum Condition {
         filter: Expression,
         /// The relations that must be joined before it may be evaluated.
         needs: RelationSet,
-        /// Those of which no row with nulls alone is taken.
+        /// The relations that the filter uses, if it is never true where a column that it uses is null; else none.
         rejects_nulls: RelationSet,
         /// Whether it can fail on some row.
         may_fail: bool,

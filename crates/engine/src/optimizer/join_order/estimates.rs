@@ -16,7 +16,7 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use super::super::Node;
 use super::super::shared_build::width;
 
-/// The share of rows that pass a filter of which nothing is known.
+/// The selectivity of a `FilterExec` whose input or output has no row count. DataFusion assumes the same.
 const PASSES: f64 = 0.2;
 
 /// What is estimated of the nodes of a plan: DataFusion's statistics, and what follows from them.
