@@ -70,6 +70,8 @@ pub(super) enum Condition {
         right: Expression,
         /// Where the keys are columns, or widening casts of some.
         columns: [Option<LeafColumn>; 2],
+        /// Whether both keys are columns of one type.
+        is_plain: bool,
     },
     /// A condition is true.
     Filter {
@@ -89,7 +91,25 @@ impl Condition {
         let column =
             |key: &Expression, schema| plain_column(&key.expression, schema).map(|column| key.columns[column.index()]);
         let columns = [column(&left, schemas[0]), column(&right, schemas[1])];
-        Self::Equal { left, right, columns }
+        let type_of = |key: &Expression, schema| {
+            key.expression.is::<Column>().then(|| key.expression.data_type(schema).ok()).flatten()
+        };
+        let types = type_of(&left, schemas[0]).zip(type_of(&right, schemas[1]));
+        Self::Equal { left, right, columns, is_plain: types.is_some_and(|(left, right)| left == right) }
+    }
+
+    /// The equality of two columns of one type. Its keys have no names: they get those of the columns that they stand for.
+    pub fn equal_columns([left, right]: [LeafColumn; 2]) -> Self {
+        let key = |column| Expression { expression: Arc::new(Column::new("", 0)), columns: Arc::from([column]) };
+        Self::Equal { left: key(left), right: key(right), columns: [Some(left), Some(right)], is_plain: true }
+    }
+
+    /// The columns that it says are equal, if they are of one type: if others are equal to them, they are to each other.
+    pub fn plain_columns(&self) -> Option<[LeafColumn; 2]> {
+        match self {
+            Self::Equal { columns: [Some(left), Some(right)], is_plain: true, .. } => Some([*left, *right]),
+            _ => None,
+        }
     }
 
     /// A filter of the rows of `joined` inputs, over columns with this schema.
@@ -118,10 +138,16 @@ impl Condition {
         }
     }
 
-    /// What the planner has to know of it.
-    pub fn predicate(&self, leaves: &[Node], relations: &[Relation], estimates: &Estimates) -> Predicate {
+    /// What the planner has to know of it. `class` is a number of the equalities that follow from each other, if it is one of several.
+    pub fn predicate(
+        &self,
+        leaves: &[Node],
+        relations: &[Relation],
+        estimates: &Estimates,
+        class: Option<usize>,
+    ) -> Predicate {
         let (left, right, columns) = match self {
-            Self::Equal { left, right, columns } => (left.relations(), right.relations(), columns),
+            Self::Equal { left, right, columns, .. } => (left.relations(), right.relations(), columns),
             Self::Filter { needs, rejects_nulls, .. } => {
                 return Predicate { rejects_nulls: *rejects_nulls, ..Predicate::residual(*needs, USUAL_SHARE) };
             }
@@ -135,7 +161,7 @@ impl Condition {
         Predicate {
             relations: left | right,
             selectivity: 1.0 / keys.max(1.0),
-            kind: PredicateKind::Equality { left, right, distinct, class: None },
+            kind: PredicateKind::Equality { left, right, distinct, class },
             rejects_nulls: columns.iter().flatten().map(|column| column.leaf).collect(),
         }
     }

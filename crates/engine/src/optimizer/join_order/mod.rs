@@ -1,6 +1,7 @@
 //! Orders joins anew by what they are estimated to cost.
 
 mod conditions;
+mod equalities;
 mod estimates;
 mod rebuild;
 mod region;
@@ -35,6 +36,9 @@ const UNKNOWN_ROWS: f64 = 1000.0;
 /// A region is a tree of hash joins, with nothing between them but projections of columns ([`JoinRegion`]). The rule runs after
 /// `join_selection`: the order as written has the build sides that DataFusion chose, and stays if no other is clearly cheaper, or if the rows
 /// of an input are not known. New orders have the planner's build sides.
+///
+/// Inputs may also be joined by equalities of columns that follow from those of the query ([`equalities`]): with a = b and b = c, by a = c. Of
+/// the equalities of a join, those that follow from others are not evaluated.
 ///
 /// A condition that may fail, such as one with a division or a cast to a narrower type, is evaluated on no row that the written order would
 /// have dropped before.
@@ -118,8 +122,9 @@ impl Ordering<'_> {
             width: estimates::row_width(&leaf.schema()),
         });
         let relations: Vec<Relation> = relations.collect();
+        let predicates = region.conditions.iter().zip(region.classes());
         let predicates =
-            region.conditions.iter().map(|condition| condition.predicate(&leaves, &relations, &self.estimates));
+            predicates.map(|(condition, class)| condition.predicate(&leaves, &relations, &self.estimates, class));
         let described = Region { predicates: predicates.collect(), relations, root: region.root.clone() };
         let plan = match order(&described, &self.options, &self.cost) {
             Ok(plan) => plan,

@@ -16,8 +16,9 @@ use overspill_planner::{Join, JoinKind, Node as Tree, Plan, Region};
 
 use super::super::Node;
 use super::conditions::{Condition, Expression, LeafColumn};
+use super::equalities::EqualColumns;
 use super::estimates::row_width;
-use super::region::JoinRegion;
+use super::region::{JoinRegion, remaining};
 
 /// The nodes of a region's new order.
 pub(super) struct Rebuild<'a> {
@@ -62,7 +63,8 @@ impl<'a> Rebuild<'a> {
         let distinct: BTreeSet<LeafColumn> = output.iter().copied().collect();
         let is_distinct = distinct.len() == output.len();
         let order = if is_distinct { output.clone() } else { distinct.iter().copied().collect() };
-        let Part { node, columns, .. } = self.part(&self.plan.root, &distinct, Some(&order))?;
+        let (tree, _) = self.evaluated(&self.plan.root);
+        let Part { node, columns, .. } = self.part(&tree, &distinct, Some(&order))?;
         let names_agree =
             node.schema().fields().iter().zip(schema.fields()).all(|(one, other)| one.name() == other.name());
         let node = if is_distinct && names_agree {
@@ -78,6 +80,21 @@ impl<'a> Rebuild<'a> {
             Arc::new(ProjectionExec::try_new(projected.collect::<Vec<_>>(), Arc::clone(&node))?)
         };
         Ok((node.schema() == *schema).then_some(node))
+    }
+
+    /// A part of the new order without the equalities of inner joins that follow from those below and beside them, and what is equal in each of
+    /// its rows.
+    fn evaluated(&self, tree: &Tree) -> (Tree, EqualColumns) {
+        let Tree::Join(join) = tree else { return (tree.clone(), EqualColumns::default()) };
+        let ((left, of_left), (right, of_right)) = (self.evaluated(&join.left), self.evaluated(&join.right));
+        let mut equal = remaining(join.kind, of_left, of_right);
+        let mut predicates = join.predicates.clone();
+        if join.kind == JoinKind::Inner && !join.fixed {
+            predicates.retain(|number| {
+                self.region.conditions[*number].plain_columns().is_none_or(|columns| equal.add(columns))
+            });
+        }
+        (Tree::Join(Box::new(Join { left, right, predicates, ..Join::clone(join) })), equal)
     }
 
     /// A part of the new order that has the `wanted` columns, in this order if one is given.

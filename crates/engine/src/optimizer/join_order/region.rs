@@ -14,6 +14,11 @@ use overspill_planner::{Join, JoinKind, Node as Tree, RelationSet};
 
 use super::super::Node;
 use super::conditions::{Condition, Expression, LeafColumn};
+use super::equalities::EqualColumns;
+
+/// The most conditions of a join to which equalities are added that follow from others. Each pair of sides that the planner compares costs time by
+/// their number.
+const MOST_CONDITIONS: usize = 16;
 
 /// A tree of hash joins, and of projections of columns above them.
 ///
@@ -28,6 +33,8 @@ pub(super) struct JoinRegion {
     pub root: Tree,
     /// The joins that keep their inputs and sides.
     pub fixed: Vec<Node>,
+    /// The numbers of the conditions that are equalities of columns at inner joins.
+    equalities: Vec<usize>,
     /// The columns that the region gives.
     pub output: Vec<LeafColumn>,
 }
@@ -39,6 +46,8 @@ struct Part {
     relations: RelationSet,
     /// Whether all relations are visible above: none is on the other side of a semi or anti join.
     shows_all: bool,
+    /// The columns that are equal in each of its rows.
+    equal: EqualColumns,
 }
 
 impl JoinRegion {
@@ -47,11 +56,29 @@ impl JoinRegion {
         if !is_inside(plan) || is_too_large(plan) {
             return None;
         }
-        let mut region =
-            Self { leaves: vec![], conditions: vec![], root: Tree::Leaf(0), fixed: vec![], output: vec![] };
+        let mut region = Self {
+            leaves: vec![],
+            conditions: vec![],
+            root: Tree::Leaf(0),
+            fixed: vec![],
+            equalities: vec![],
+            output: vec![],
+        };
         let Part { tree, columns, .. } = region.add(plan);
         (region.root, region.output) = (tree, columns);
         Some(region)
+    }
+
+    /// For each condition, a number that it shares with the equalities that follow from it and others, if it is such an equality.
+    pub fn classes(&self) -> Vec<Option<usize>> {
+        let plain = |number: &usize| self.conditions[*number].plain_columns().expect("these are equalities of columns");
+        let mut equal = EqualColumns::default();
+        self.equalities.iter().for_each(|number| {
+            equal.add(plain(number));
+        });
+        let mut classes = vec![None; self.conditions.len()];
+        self.equalities.iter().for_each(|number| classes[*number] = equal.position(plain(number)[0]));
+        classes
     }
 
     fn add(&mut self, node: &Node) -> Part {
@@ -60,7 +87,8 @@ impl JoinRegion {
             self.leaves.push(Arc::clone(node));
             let columns = (0..node.schema().fields().len()).map(|column| LeafColumn { leaf, column });
             let relations = RelationSet::single(leaf);
-            return Part { tree: Tree::Leaf(leaf), columns: columns.collect(), relations, shows_all: true };
+            let equal = EqualColumns::default();
+            return Part { tree: Tree::Leaf(leaf), columns: columns.collect(), relations, shows_all: true, equal };
         }
         match node.downcast_ref::<HashJoinExec>() {
             Some(join) => self.add_join(node, join),
@@ -74,7 +102,7 @@ impl JoinRegion {
 
     fn add_join(&mut self, node: &Node, join: &HashJoinExec) -> Part {
         let (left, right) = (self.add(join.left()), self.add(join.right()));
-        let relations = left.relations | right.relations;
+        let (relations, of_left) = (left.relations | right.relations, left.relations);
         let first = self.conditions.len();
         self.add_conditions(join, &left, &right);
         let shows_all = left.shows_all && right.shows_all;
@@ -85,21 +113,17 @@ impl JoinRegion {
             self.fixed.push(Arc::clone(node));
             self.fixed.len() - 1
         });
-        let (kind, all) = match *join.join_type() {
-            JoinType::LeftSemi => (JoinKind::LeftSemi, left.columns),
-            JoinType::LeftAnti => (JoinKind::LeftAnti, left.columns),
-            JoinType::RightSemi => (JoinKind::RightSemi, right.columns),
-            JoinType::RightAnti => (JoinKind::RightAnti, right.columns),
-            JoinType::Left => (JoinKind::LeftOuter, [left.columns, right.columns].concat()),
-            JoinType::Right => (JoinKind::RightOuter, [left.columns, right.columns].concat()),
-            JoinType::Full => (JoinKind::FullOuter, [left.columns, right.columns].concat()),
-            // Mark joins are not inside of a region.
-            JoinType::Inner | JoinType::LeftMark | JoinType::RightMark => {
-                (JoinKind::Inner, [left.columns, right.columns].concat())
-            }
+        let kind = kind(*join.join_type());
+        let mut equal = remaining(kind, left.equal, right.equal);
+        if kind == JoinKind::Inner && join.null_equality() == NullEquality::NullEqualsNothing {
+            self.add_equalities(&mut equal, first, of_left, is_free);
+        }
+        let (shows_left, shows_right) = shows(kind);
+        let all = match (shows_left, shows_right) {
+            (true, true) => [left.columns, right.columns].concat(),
+            (true, false) => left.columns,
+            _ => right.columns,
         };
-        let shows_both =
-            !matches!(kind, JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::RightSemi | JoinKind::RightAnti);
         let columns = match &join.projection {
             Some(projection) => projection.iter().map(|column| all[*column]).collect(),
             None => all,
@@ -112,7 +136,31 @@ impl JoinRegion {
             right: right.tree,
             predicates: (first..self.conditions.len()).collect(),
         }));
-        Part { tree, columns, relations, shows_all: shows_all && shows_both }
+        Part { tree, columns, relations, shows_all: shows_all && shows_left && shows_right, equal }
+    }
+
+    /// Adds the equalities of an inner join, whose conditions begin at `first`, to what is `equal`. Where the join may move, the equalities of its
+    /// sides that follow become conditions too.
+    fn add_equalities(&mut self, equal: &mut EqualColumns, first: usize, of_left: RelationSet, is_free: bool) {
+        let given: Vec<usize> = (first..self.conditions.len())
+            .filter(|number| self.conditions[*number].plain_columns().is_some())
+            .collect();
+        let given_columns: Vec<[LeafColumn; 2]> =
+            given.iter().filter_map(|number| self.conditions[*number].plain_columns()).collect();
+        for columns in &given_columns {
+            equal.add(*columns);
+        }
+        self.equalities.extend(given);
+        if !is_free || given_columns.is_empty() {
+            return;
+        }
+        let following =
+            equal.pairs(|column| of_left.contains(column.leaf)).filter(|pair| !given_columns.contains(pair));
+        let room = MOST_CONDITIONS.saturating_sub(self.conditions.len() - first);
+        for pair in following.take(room) {
+            self.equalities.push(self.conditions.len());
+            self.conditions.push(Condition::equal_columns(pair));
+        }
     }
 
     fn add_conditions(&mut self, join: &HashJoinExec, left: &Part, right: &Part) {
@@ -134,6 +182,41 @@ impl JoinRegion {
             let joined = visible(left) | visible(right);
             self.conditions.push(Condition::filter(filter_part, filter.schema(), joined));
         }
+    }
+}
+
+/// What the planner calls a join type.
+fn kind(join_type: JoinType) -> JoinKind {
+    match join_type {
+        JoinType::LeftSemi => JoinKind::LeftSemi,
+        JoinType::LeftAnti => JoinKind::LeftAnti,
+        JoinType::RightSemi => JoinKind::RightSemi,
+        JoinType::RightAnti => JoinKind::RightAnti,
+        JoinType::Left => JoinKind::LeftOuter,
+        JoinType::Right => JoinKind::RightOuter,
+        JoinType::Full => JoinKind::FullOuter,
+        // Mark joins are not inside of a region.
+        JoinType::Inner | JoinType::LeftMark | JoinType::RightMark => JoinKind::Inner,
+    }
+}
+
+/// Whether a join shows the columns of its left and right side.
+fn shows(kind: JoinKind) -> (bool, bool) {
+    match kind {
+        JoinKind::LeftSemi | JoinKind::LeftAnti => (true, false),
+        JoinKind::RightSemi | JoinKind::RightAnti => (false, true),
+        _ => (true, true),
+    }
+}
+
+/// What is equal in all rows of a join, besides its own conditions, of what is in those of its sides. The columns of a side that an outer join
+/// fills with nulls are null in some.
+pub(super) fn remaining(kind: JoinKind, left: EqualColumns, right: EqualColumns) -> EqualColumns {
+    match kind {
+        JoinKind::Inner => left.of_both(right),
+        JoinKind::LeftOuter | JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark => left,
+        JoinKind::RightOuter | JoinKind::RightSemi | JoinKind::RightAnti | JoinKind::RightMark => right,
+        JoinKind::FullOuter => EqualColumns::default(),
     }
 }
 

@@ -70,6 +70,45 @@ async fn semi_joins_come_before_joins_that_they_make_cheaper() {
 }
 
 #[tokio::test]
+async fn inputs_are_joined_by_equalities_that_follow() {
+    let others = "CREATE TABLE others AS SELECT value AS k, value % 5 AS x FROM generate_series(0, 1999)";
+    let sql = "SELECT count(*), max(name), sum(x) FROM facts JOIN ones ON one = o JOIN others ON one = k";
+    let with_others = |order: String| async move {
+        let session = session(&order).await;
+        run(&session, others).await.answer.unwrap();
+        session
+    };
+    let expected = run(&with_others("as_written".into()).await, sql).await.answer.unwrap();
+    let mut found = 0;
+    for seed in 0..20 {
+        let random = with_others(format!("random:{seed}")).await;
+        let chosen = joins(&random, sql).await;
+        // Of the three equalities, any two imply the third.
+        assert!(chosen.len() == 2 && chosen.iter().all(|keys| keys.matches('(').count() == 1), "{chosen:?}");
+        found += usize::from(chosen[1].contains("o@") && chosen[1].contains("k@"));
+        assert_eq!(run(&random, sql).await.answer.unwrap().difference(&expected), None, "{chosen:?}");
+    }
+    assert!((1..20).contains(&found), "{found}");
+}
+
+/// Where an outer join fills a column with nulls, it equals nothing.
+#[tokio::test]
+async fn nothing_follows_from_the_conditions_of_outer_joins() {
+    let written = session("as_written").await;
+    for sql in [
+        "SELECT count(*), sum(o), sum(t) FROM (SELECT * FROM twos LEFT JOIN ones ON t = o + 290) AS both JOIN facts ON t = two",
+        "SELECT count(*), sum(s), sum(o) FROM (SELECT * FROM ones LEFT JOIN some ON o = s) AS both JOIN twos ON o = t",
+        "SELECT count(*), sum(s), sum(t) FROM (SELECT * FROM twos FULL JOIN some ON t = s) AS both JOIN ones ON t = o",
+    ] {
+        let expected = run(&written, sql).await.answer.unwrap();
+        for seed in 0..10 {
+            let random = run(&session(&format!("random:{seed}")).await, sql).await.answer.unwrap();
+            assert_eq!(random.difference(&expected), None, "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn joins_of_unknown_inputs_keep_their_order() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("some.csv");
