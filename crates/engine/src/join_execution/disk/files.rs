@@ -1,4 +1,4 @@
-//! The spill files of one side of a join.
+//! Spill files of batches with one schema.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +19,13 @@ use crate::config::OverspillConfig;
 
 /// Writes and reads the files.
 #[derive(Debug)]
-pub(super) struct SideFiles {
+pub(crate) struct BatchFiles {
     schema: SchemaRef,
     batches: SpillManager,
     blocks: Arc<BlockFiles>,
     choice: FormatChoice,
+    /// What they are for, in errors.
+    purpose: &'static str,
 }
 
 /// A complete file of batches, which is deleted with its last clone.
@@ -52,7 +54,7 @@ fn size_of_parts(parts: &[Part]) -> u64 {
 }
 
 /// A file that is being written; dropping it deletes the file.
-pub(super) struct FileWriter {
+pub(crate) struct FileWriter {
     complete: Vec<Part>,
     open: OpenPart,
 }
@@ -98,9 +100,15 @@ impl OpenPart {
     }
 }
 
-impl SideFiles {
+impl BatchFiles {
     /// Files of batches with this schema.
-    pub fn new(schema: &SchemaRef, metrics: &SpillMetrics, config: &OverspillConfig, context: &TaskContext) -> Self {
+    pub fn new(
+        schema: &SchemaRef,
+        metrics: &SpillMetrics,
+        config: &OverspillConfig,
+        context: &TaskContext,
+        purpose: &'static str,
+    ) -> Self {
         let runtime = context.runtime_env();
         let batches = SpillManager::new(Arc::clone(&runtime), metrics.clone(), Arc::clone(schema));
         Self {
@@ -108,6 +116,7 @@ impl SideFiles {
             batches: batches.with_compression_type(context.session_config().spill_compression()),
             blocks: Arc::new(BlockFiles::new(schema, &runtime.disk_manager, metrics)),
             choice: FormatChoice::new(config.spill_compression),
+            purpose,
         }
     }
 
@@ -117,11 +126,10 @@ impl SideFiles {
     }
 
     fn open(&self, format: Format) -> Result<OpenPart> {
-        const REQUEST: &str = "spilling a join";
         if format == Format::Blocks {
-            return Ok(OpenPart::Blocks(self.blocks.create(REQUEST)?));
+            return Ok(OpenPart::Blocks(self.blocks.create(self.purpose)?));
         }
-        let mut unfinished = self.batches.create_in_progress_file(REQUEST)?;
+        let mut unfinished = self.batches.create_in_progress_file(self.purpose)?;
         let file = unfinished.file().cloned();
         let file = file.ok_or_else(|| internal_datafusion_err!("a spill file is complete before its first batch"))?;
         let append = move |batch: Option<&RecordBatch>| match batch {

@@ -21,8 +21,7 @@ use super::narrow_dictionaries::NarrowDictionaries;
 use super::timeline::JoinTimeline;
 use crate::config::OverspillConfig;
 use crate::spill::explain_disk_full;
-pub(crate) use files::DiskFile;
-use files::{FileWriter, SideFiles};
+pub(crate) use files::{BatchFiles, DiskFile, FileWriter};
 
 /// The metrics of the files of one execution of a join.
 #[derive(Debug, Clone)]
@@ -59,7 +58,7 @@ pub(crate) struct DiskStore {
 /// Properties that the files of one side share.
 #[derive(Debug)]
 struct SpilledSide {
-    files: SideFiles,
+    files: BatchFiles,
     dictionaries: Arc<NarrowDictionaries>,
 }
 
@@ -73,7 +72,7 @@ impl DiskStore {
         timeline: Arc<JoinTimeline>,
     ) -> Self {
         let side = |schema: &SchemaRef| SpilledSide {
-            files: SideFiles::new(schema, &metrics.spill, config, context),
+            files: BatchFiles::new(schema, &metrics.spill, config, context, "spilling a join"),
             dictionaries: Arc::new(NarrowDictionaries::new(schema)),
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
