@@ -16,7 +16,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use overspill::write_aside::WriteAsideExec;
-use overspill::{HybridJoinExec, ThetaJoinExec};
+use overspill::{HybridJoinExec, OverspillConfig, ThetaJoinExec};
 
 use crate::gather::GatherExec;
 
@@ -94,6 +94,10 @@ pub fn for_processes(state: &SessionState, partitions: usize) -> SessionState {
     optimizer.enable_join_dynamic_filter_pushdown = false;
     optimizer.enable_topk_dynamic_filter_pushdown = false;
     optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    // Their readers share what they keep in one process.
+    if let Some(overspill) = options.extensions.get_mut::<OverspillConfig>() {
+        overspill.shared_subplans = false;
+    }
     state
 }
 

@@ -295,6 +295,9 @@ config_namespace! {
         /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
         pub join_order: JoinOrder, default = JoinOrder::Auto
 
+        /// Whether equal parts of a query with an aggregate, DISTINCT, a window or the first rows of a sort, such as a WITH that is read several times, run once. Rows that are yet to be read again stay in memory, or move to disk.
+        pub shared_subplans: bool, default = true
+
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
 

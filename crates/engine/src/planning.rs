@@ -15,6 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::memory::limit_of;
 use crate::runtime::OverspillRuntime;
 use crate::scheduler::Scheduler;
+use crate::shared_subplan::plan_shared;
 
 /// What rules see of the session while a query is planned. DataFusion gives them nothing but options, and a session may get
 /// another memory pool between two queries: `SET datafusion.runtime.memory_limit` makes a new one.
@@ -82,6 +83,8 @@ impl ExtensionOptions for PlanningSession {
 #[derive(Debug)]
 pub(crate) struct SessionPlanner {
     pub planner: Arc<dyn QueryPlanner + Send + Sync>,
+    /// Whether it plans equal parts of a query once.
+    pub shares_subplans: bool,
 }
 
 #[async_trait]
@@ -93,6 +96,11 @@ impl QueryPlanner for SessionPlanner {
         let mut state = state.clone();
         let planning = PlanningSession::of(&state);
         state.config_mut().options_mut().extensions.insert(planning);
+        if self.shares_subplans
+            && let Some(planned) = plan_shared(plan, &state).await?
+        {
+            return Ok(planned);
+        }
         self.planner.create_physical_plan(plan, &state).await
     }
 }

@@ -11,7 +11,7 @@ use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    self, AdmissionRule, EachNode, FilterPushdownByName, JoinOrderRule, MembershipFilters, SharedBuild,
+    self, AdmissionRule, EachNode, FilterPushdownByName, JoinOrderRule, MembershipFilters, SharedBuild, SharedSubplans,
     YieldingOperators,
 };
 use crate::planning::SessionPlanner;
@@ -57,6 +57,8 @@ pub trait OverspillSessionExt {
     /// [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin); the session's planner plans all others. Call this after
     /// the session's planner is set.
     ///
+    /// Equal parts of a query run once ([`SharedSubplanExec`](crate::SharedSubplanExec)), unless the session had a planner of its own.
+    ///
     /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
     /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
     /// of one output to larger files at the same time can wait for each other for ever.
@@ -89,8 +91,11 @@ impl OverspillSessionExt for SessionStateBuilder {
             *rule = Arc::new(Analyzed(Arc::clone(rule)));
         }
         let planner = self.query_planner();
-        let mark_joins = Arc::new(MarkJoinQueryPlanner::new(planner.take()));
-        *planner = Some(Arc::new(SessionPlanner { planner: mark_joins }));
+        let others = planner.take();
+        // A planner of the host knows nothing of shared subplans.
+        let shares_subplans = others.is_none();
+        let mark_joins = Arc::new(MarkJoinQueryPlanner::new(others));
+        *planner = Some(Arc::new(SessionPlanner { planner: mark_joins, shares_subplans }));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         *optimizer = PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules)));
@@ -141,10 +146,12 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// Adds the rules for filters and joins of indexed columns, the rule for filters of floats, the rules that fuse filters and joins
-/// with aggregates, the rule that drops rows by the keys of joins, the rule that replaces sorts, and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
+/// with aggregates, the rule that drops rows by the keys of joins, the rule that replaces sorts, the rule that makes operators yield, and the rule that
+/// puts the inputs of shared subplans into the plan. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = before_check(&rules);
+    rules.insert(position, Arc::new(SharedSubplans));
     rules.insert(position, Arc::new(YieldingOperators));
     rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
     rules.insert(position, Arc::new(MembershipFilters));

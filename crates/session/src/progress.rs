@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
-use overspill::RunningPlan;
+use overspill::{RunningPlan, SharedSubplanExec};
 
 /// Watches a statement, from any thread, also after its rows have been read.
 #[derive(Debug, Clone)]
@@ -78,7 +78,8 @@ fn visit(plan: &Arc<dyn ExecutionPlan>, progress: &mut Progress) {
     if let Some(metrics) = plan.metrics() {
         let spilled_bytes = metrics.spilled_bytes().unwrap_or(0);
         progress.spilled_bytes += spilled_bytes;
-        if plan.children().is_empty() {
+        // Readers of a shared subplan read no table.
+        if plan.children().is_empty() && !plan.is::<SharedSubplanExec>() {
             progress.rows_read += metrics.output_rows().unwrap_or(0);
         }
         if plan.name().ends_with("JoinExec") {

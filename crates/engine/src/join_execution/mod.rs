@@ -5,7 +5,7 @@ pub(crate) mod equivalences;
 pub(crate) mod expressions;
 pub(crate) mod input;
 pub(crate) mod memory;
-mod narrow_dictionaries;
+pub(crate) mod narrow_dictionaries;
 pub(crate) mod output;
 pub(crate) mod shared_build;
 pub(crate) mod starting;

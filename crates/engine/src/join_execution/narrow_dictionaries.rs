@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 /// instance, soon runs out of 8-bit keys: Arrow's kernels merge different dictionaries with a cache that may keep a value
 /// twice. So rows that had one dictionary get it back.
 #[derive(Debug)]
-pub(super) struct NarrowDictionaries {
+pub(crate) struct NarrowDictionaries {
     columns: Vec<(usize, OnceLock<ArrayRef>)>,
 }
 

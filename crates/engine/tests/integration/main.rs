@@ -19,6 +19,7 @@
 //! - `scheduling`: sessions that share a scheduler: who waits, who runs where, and with how much memory.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
+//! - `shared_subplan`: equal parts of a query that run once.
 //! - `spill_compression`: spill files of compressed blocks.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
@@ -46,6 +47,7 @@ mod scheduling;
 mod selection;
 mod set_comparisons;
 mod set_operations;
+mod shared_subplan;
 mod spill_compression;
 mod sql_files;
 mod strategies;

@@ -59,6 +59,10 @@ fn plans_show_exchanges_and_analyzed_ones_their_bytes() {
         // The first rank has the rules of its own session, as the others do.
         let plan = explained(&ranks.context, "EXPLAIN SELECT * FROM orders ORDER BY o_text").await.unwrap();
         assert!(plan.contains("SpillingSortExec") && plan.contains("RankGatherExec"), "{plan}");
+        // Each rank runs its part of both copies: readers of one input share memory.
+        let sql = "WITH c AS (SELECT l_key, count(*) AS n FROM lines GROUP BY l_key) SELECT * FROM c UNION ALL SELECT * FROM c";
+        let plan = explained(&ranks.context, &format!("EXPLAIN {sql}")).await.unwrap();
+        assert!(plan.contains("RankQueryExec") && !plan.contains("SharedSubplanExec"), "{plan}");
         let plan = explained(&ranks.context, "EXPLAIN SELECT * FROM small").await.unwrap();
         assert!(!plan.contains("RankQueryExec"), "{plan}");
         ranks.end().await;

@@ -154,6 +154,17 @@ async fn a_closed_session_leaves_nothing() {
     assert!(folder.path().read_dir().unwrap().next().is_none());
 }
 
+#[tokio::test]
+async fn rows_of_a_shared_subplan_are_read_once() {
+    let session = session();
+    let sql = "WITH counts AS (SELECT value % 10 AS digit, count(*) AS n FROM range(1000) GROUP BY value % 10) \
+               SELECT a.n FROM counts a JOIN counts b ON a.digit = b.digit AND a.n = b.n";
+    let results = session.run(sql).await.unwrap();
+    let monitor = results.monitor();
+    let found: usize = results.try_fold(0, async |sum, batch| Ok(sum + batch.num_rows())).await.unwrap();
+    assert_eq!((found, monitor.progress().rows_read), (10, 1000));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_that_only_change_the_session_are_watched() {
     let folder = tempfile::tempdir().unwrap();

@@ -238,7 +238,8 @@ fn labels(node: &Arc<dyn ExecutionPlan>, name: &str) -> Vec<String> {
     found.map(|metric| metric.labels().iter().map(|label| label.value()).collect::<Vec<_>>().join(": ")).collect()
 }
 
-fn total(node: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+/// The sum of a metric of a node over its partitions.
+pub fn total(node: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     values(node, name).into_iter().sum()
 }
 
