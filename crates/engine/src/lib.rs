@@ -19,6 +19,7 @@ pub mod config;
 mod decimals;
 pub mod device;
 mod exact_sum;
+mod fallible;
 pub mod files;
 mod filter_aggregate;
 mod float_extremes;

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
-};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use overspill_planner::{Predicate, PredicateKind, Relation, RelationSet};
 
 use super::super::Node;
 use super::estimates::Estimates;
+use crate::fallible::{may_fail, widens};
 
 /// The selectivity of a filter about which no statistics exist. It is the usual guess for `<`.
 const USUAL_SHARE: f64 = 1.0 / 3.0;
@@ -173,42 +172,6 @@ fn plain_column<'a>(expression: &'a PhysicalExprRef, schema: &Schema) -> Option<
         Some(cast) => plain_column(cast.expr(), schema).filter(|_| widens(cast, schema)),
         None => expression.downcast_ref(),
     }
-}
-
-/// Whether a cast has a value for each value, of the same order.
-fn widens(cast: &CastExpr, schema: &Schema) -> bool {
-    use DataType::{LargeUtf8, Utf8, Utf8View};
-    let Ok(source) = cast.expr().data_type(schema) else { return false };
-    let is_text = |data_type: &DataType| matches!(data_type, Utf8 | Utf8View | LargeUtf8);
-    // A text of more than 2 GiB fits no column with offsets of 32 bits.
-    let keeps_text =
-        is_text(&source) && is_text(cast.cast_type()) && (source != LargeUtf8 || *cast.cast_type() != Utf8);
-    keeps_text || cast.is_bigger_cast(&source)
-}
-
-/// Whether an expression can fail on some row, as far as is known.
-fn may_fail(expression: &PhysicalExprRef, schema: &Schema) -> bool {
-    let fails_itself = match expression.downcast_ref::<BinaryExpr>() {
-        Some(binary) => !(is_comparison(*binary.op()) || binary.op().is_logic_operator()),
-        None => match expression.downcast_ref::<CastExpr>() {
-            Some(cast) => !widens(cast, schema),
-            None => {
-                !(expression.is::<Column>()
-                    || expression.is::<Literal>()
-                    || expression.is::<NotExpr>()
-                    || expression.is::<IsNullExpr>()
-                    || expression.is::<IsNotNullExpr>()
-                    || expression.is::<LikeExpr>()
-                    || expression.is::<InListExpr>())
-            }
-        },
-    };
-    fails_itself || expression.children().into_iter().any(|child| may_fail(child, schema))
-}
-
-fn is_comparison(operator: Operator) -> bool {
-    use Operator::{IsDistinctFrom, IsNotDistinctFrom};
-    is_ordinary_comparison(operator) || matches!(operator, IsDistinctFrom | IsNotDistinctFrom)
 }
 
 /// Whether the operator compares, and gives a null for a null.
