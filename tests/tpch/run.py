@@ -195,7 +195,7 @@ def on_device(plan):
 def selection(engine, plan):
     """Checks that the filter of an analyzed plan runs with its aggregate; gives a line about it."""
     rows, selected = (count(plan, name, "FilterAggregateExec") for name in ["input_rows", "selected_rows"])
-    if not rows or re.search(r"\bFilterExec:", plan):
+    if not rows or re.search(r"\b(Adaptive)?FilterExec:", plan):
         raise Failure(f"no filter runs with its aggregate\n{plan}")
     if not engine.on_device:
         return f"  {selected / rows:.1%} of {rows / 1e6:.2f} M rows selected"

@@ -20,15 +20,16 @@ use overspill::{HybridJoinExec, OverspillConfig, ThetaJoinExec};
 
 use crate::gather::GatherExec;
 
-/// Rules for one process: their nodes share state among streams, or read files of indexes. Sorts and windows are replaced in
-/// each process.
-const FOR_ONE_PROCESS: [&str; 8] = [
+/// Rules for one process: their nodes share state among streams, read files of indexes, or measure while they run. Sorts and
+/// windows are replaced in each process.
+const FOR_ONE_PROCESS: [&str; 9] = [
     "shared_build",
     "index_scan_selection",
     "index_lookup_selection",
     "filter_aggregate_fusion",
     "join_aggregate_fusion",
     "membership_filters",
+    "adaptive_filters",
     "limited_memory_selection",
     "yielding_operators",
 ];

@@ -217,9 +217,17 @@ values! {
 }
 
 values! {
+    /// In which order a filter evaluates its conjuncts, where `auto` measures their costs and pass rates.
+    FilterOrder, "overspill.filter_order" {
+        /// As the query has them.
+        AsWritten = "as_written",
+    }
+}
+
+values! {
     /// How a filter and the aggregate above it run, where `auto` decides by the share of rows that pass.
     Selection, "overspill.selection" {
-        /// As two operators of DataFusion.
+        /// As two operators.
         Off = "off",
         /// In one operator, which reads a row's next column only if the row has passed so far.
         Branching = "branching",
@@ -244,7 +252,7 @@ config_namespace! {
     ///
     /// In SQL they are spelled `overspill.NAME`, as in `SET overspill.spill = false`.
     pub struct OverspillConfig {
-        /// Whether joins, and filters with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
+        /// Whether joins and filters, also with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
         pub enabled: bool, default = true
 
         /// How joins run in memory: no_partition: all threads build one hash table and probe it; radix: the same, with probe rows partitioned by the region of the table that they look into, so that it fits a cache; hybrid: both sides are partitioned and each thread joins partitions of its own; gpu_no_partition: a GPU builds one hash table and probe rows are streamed past it; triton: a GPU partitions both sides until partitions fit its scratchpad memory; cpu_partitioned: the same, with the first pass on the CPU; het: CPU and GPU probe one hash table in CPU memory; gpu_het: CPU and GPU each probe a copy in their own memory; auto: chosen by the estimated size of the build side, by whether the plan uses the partitions, and by the measurements of the machine.
@@ -286,8 +294,11 @@ config_namespace! {
         /// Which processor counts the keys of each partition before the first pass of triton: cpu, while the GPU serves other joins; gpu, which then reads the keys twice; or auto: the one that reads them sooner by the measurements of the machine, or, without measurements, the CPU, unless a single thread would count for a GPU on a coherent link.
         pub gpu_prefix_sum: Choice<PrefixSumProcessor>, default = Choice::AUTO
 
-        /// How a filter that compares columns with constants runs with an aggregate without groups above it. In one pass: branching reads a row's next column only if the row has passed so far, predicated evaluates all columns and masks rows that fail, auto chooses by the share of rows that pass. off leaves both to DataFusion. With overspill.device = gpu the GPU does it.
+        /// How a filter that compares columns with constants runs with an aggregate without groups above it. In one pass: branching reads a row's next column only if the row has passed so far, predicated evaluates all columns and masks rows that fail, auto chooses by the share of rows that pass. off leaves both to operators of their own. With overspill.device = gpu the GPU does it.
         pub selection: Choice<Selection>, default = Choice::AUTO
+
+        /// In which order a filter evaluates the conditions that AND joins: auto: as their measured costs and pass rates say; no condition is evaluated on a row for which it may fail if the written order would have dropped the row before; as_written.
+        pub filter_order: Choice<FilterOrder>, default = Choice::AUTO
 
         /// Whether a join that has read its build side lets nodes below its probe side drop rows with other keys, before further joins, aggregates and sorts see them. Tests of a scan pause while more than two of three rows pass.
         pub membership_filters: bool, default = true

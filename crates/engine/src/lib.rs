@@ -3,13 +3,15 @@
 //! One call, [`OverspillSessionExt::with_overspill`], makes every equi-join of a session run on [`HybridJoinExec`], a
 //! hybrid hash join whose state moves to disk when its memory budget is spent, and every other join on [`ThetaJoinExec`],
 //! which searches by inequalities and moves its build side to disk; it also lets filters run together with the
-//! aggregates above them ([`FilterAggregateExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
+//! aggregates above them ([`FilterAggregateExec`]), and evaluates the conjuncts of others in the order of their measured costs
+//! ([`AdaptiveFilterExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
 //!
 //! [`sql::sql`] replaces `SessionContext::sql` for statements that are long or deep, that merge columns by `USING`, or that
 //! have rows of several values on the left of `IN`.
 
 #![deny(missing_docs)]
 
+mod adaptive_filter;
 mod admission;
 pub mod advisor;
 pub mod analyzer;
@@ -53,9 +55,10 @@ pub mod travel;
 mod window;
 pub mod write_aside;
 
+pub use adaptive_filter::AdaptiveFilterExec;
 pub use admission::AdmissionExec;
 pub use config::{
-    BlockCompression, Choice, GpuLinkCompression, IndexUse, JoinOrder, Named, OverspillConfig, Selection,
+    BlockCompression, Choice, FilterOrder, GpuLinkCompression, IndexUse, JoinOrder, Named, OverspillConfig, Selection,
     ShuffleCompression,
 };
 pub use filter_aggregate::FilterAggregateExec;

@@ -43,8 +43,9 @@ use crate::scheduler::Scheduler;
 /// ```
 pub trait OverspillSessionExt {
     /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own runtime
-    /// environment and memory pool, every other join on [`ThetaJoinExec`](crate::ThetaJoinExec), and every filter below an
-    /// aggregate that allows it on [`FilterAggregateExec`](crate::FilterAggregateExec).
+    /// environment and memory pool, every other join on [`ThetaJoinExec`](crate::ThetaJoinExec), every filter below an
+    /// aggregate that allows it on [`FilterAggregateExec`](crate::FilterAggregateExec), and other filters whose conjuncts may change places on
+    /// [`AdaptiveFilterExec`](crate::AdaptiveFilterExec).
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules: it keeps
     /// both and adds to them. Plans depend on the limit of the memory pool that the session has when they are made.
@@ -146,14 +147,15 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// Adds the rules for filters and joins of indexed columns, the rule for filters of floats, the rules that fuse filters and joins
-/// with aggregates, the rule that drops rows by the keys of joins, the rule that replaces sorts, the rule that makes operators yield, and the rule that
-/// puts the inputs of shared subplans into the plan. They run in this order after all others except the last one, which checks the
+/// with aggregates, the rule that drops rows by the keys of joins, the rules that replace filters and sorts, the rule that makes operators yield, and
+/// the rule that puts the inputs of shared subplans into the plan. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = before_check(&rules);
     rules.insert(position, Arc::new(SharedSubplans));
     rules.insert(position, Arc::new(YieldingOperators));
     rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
+    rules.insert(position, Arc::new(EachNode("adaptive_filters", optimizer::adaptive_filters)));
     rules.insert(position, Arc::new(MembershipFilters));
     rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("filter_aggregate_fusion", optimizer::filter_aggregate_fusion)));

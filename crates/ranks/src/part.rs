@@ -18,8 +18,13 @@ use crate::exec::{RankBroadcastExec, RankGatherExec, RankShuffleExec, count_exch
 use crate::job::RankJob;
 
 /// Rules for a plan within one process, which each rank applies to its part. Those that read indexes are not among them.
-const WITHIN_A_RANK: [&str; 4] =
-    ["filter_aggregate_fusion", "join_aggregate_fusion", "limited_memory_selection", "yielding_operators"];
+const WITHIN_A_RANK: [&str; 5] = [
+    "filter_aggregate_fusion",
+    "join_aggregate_fusion",
+    "adaptive_filters",
+    "limited_memory_selection",
+    "yielding_operators",
+];
 
 /// A part with what only this rank decides.
 pub fn within_rank(

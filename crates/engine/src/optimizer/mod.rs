@@ -1,8 +1,9 @@
 //! The physical optimizer rules that insert [`HybridJoinExec`](crate::HybridJoinExec),
-//! [`ThetaJoinExec`](crate::ThetaJoinExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
+//! [`ThetaJoinExec`](crate::ThetaJoinExec), [`AdaptiveFilterExec`](crate::AdaptiveFilterExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
 //! [`JoinAggregateExec`](crate::JoinAggregateExec), [`MembershipExec`](crate::MembershipExec), [`SpillingSortExec`](crate::SpillingSortExec) and
 //! [`CountedWindowExec`](crate::CountedWindowExec) into plans, and [`AdmissionExec`](crate::AdmissionExec) at their roots.
 
+mod adaptive_filters;
 mod admission;
 mod filter_aggregate_fusion;
 mod filter_pushdown;
@@ -31,6 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::config::OverspillConfig;
 
+pub(crate) use adaptive_filters::adaptive_filters;
 pub(crate) use admission::AdmissionRule;
 pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
 pub(crate) use filter_pushdown::FilterPushdownByName;

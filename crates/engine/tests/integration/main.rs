@@ -9,6 +9,7 @@
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `membership_filters`: rows that are dropped far below a join, by its keys.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
+//! - `filter_order`: filters whose conjuncts change places, random ones and which rows each is evaluated on.
 //! - `filter_pushdown`: filters below joins whose columns have equal names.
 //! - `indexes`: statements about indexes, and joins that look rows up in them.
 //! - `join_order`: joins in every order that gives the same rows, and which order is chosen.
@@ -33,6 +34,7 @@ mod device;
 mod differential;
 mod faults;
 mod files;
+mod filter_order;
 mod filter_pushdown;
 mod harness;
 mod indexes;

@@ -140,7 +140,7 @@ impl Walk<'_> {
                 spend(if of_files.is_some() { Kind::ScanFile } else { Kind::ScanMemory }, rows * columns);
                 rows
             }
-            "FilterExec" => {
+            "FilterExec" | "AdaptiveFilterExec" => {
                 spend(Kind::Filter, read);
                 read * PASSES
             }
