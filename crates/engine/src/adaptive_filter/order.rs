@@ -178,9 +178,9 @@ mod tests {
         assert_eq!(order.group(0), [0, 1, 2, 3]);
         // Costs for each dropped row: 20, 2.2, 5, and nothing dropped.
         let samples = vec![
-            sample(10.0, |row| row % 2 == 0),
+            sample(10.0, |row| row / 10 % 2 == 0),
             sample(2.0, |row| row % 10 == 3),
-            sample(1.0, |row| row % 5 != 0),
+            sample(1.0, |row| row / 20 % 5 != 0),
             sample(0.5, |_| true),
         ];
         assert!(order.rank(0, samples));
