@@ -22,7 +22,7 @@ use crate::gather::GatherExec;
 
 /// Rules for one process: their nodes share state among streams, read files of indexes, or measure while they run. Sorts and
 /// windows are replaced in each process.
-const FOR_ONE_PROCESS: [&str; 9] = [
+const FOR_ONE_PROCESS: [&str; 10] = [
     "shared_build",
     "index_scan_selection",
     "index_lookup_selection",
@@ -30,6 +30,7 @@ const FOR_ONE_PROCESS: [&str; 9] = [
     "join_aggregate_fusion",
     "membership_filters",
     "adaptive_filters",
+    "hybrid_aggregate_selection",
     "limited_memory_selection",
     "yielding_operators",
 ];

@@ -27,6 +27,7 @@ mod filter_aggregate;
 mod float_extremes;
 mod fused_aggregate;
 mod grouping_sets;
+mod hybrid_aggregate;
 mod hybrid_join;
 mod index_lookup;
 mod index_scan;
@@ -62,6 +63,7 @@ pub use config::{
     ShuffleCompression,
 };
 pub use filter_aggregate::FilterAggregateExec;
+pub use hybrid_aggregate::HybridAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use index_lookup::IndexLookupExec;
 pub use index_scan::IndexScanExec;

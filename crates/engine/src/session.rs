@@ -147,14 +147,15 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// Adds the rules for filters and joins of indexed columns, the rule for filters of floats, the rules that fuse filters and joins
-/// with aggregates, the rule that drops rows by the keys of joins, the rules that replace filters and sorts, the rule that makes operators yield, and
-/// the rule that puts the inputs of shared subplans into the plan. They run in this order after all others except the last one, which checks the
+/// with aggregates, the rule that drops rows by the keys of joins, the rules that replace filters, aggregates with groups and sorts, the rule that
+/// makes operators yield, and the rule that puts the inputs of shared subplans into the plan. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = before_check(&rules);
     rules.insert(position, Arc::new(SharedSubplans));
     rules.insert(position, Arc::new(YieldingOperators));
     rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
+    rules.insert(position, Arc::new(EachNode("hybrid_aggregate_selection", optimizer::hybrid_aggregate_selection)));
     rules.insert(position, Arc::new(EachNode("adaptive_filters", optimizer::adaptive_filters)));
     rules.insert(position, Arc::new(MembershipFilters));
     rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));

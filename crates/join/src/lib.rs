@@ -9,6 +9,7 @@
 
 mod atomic;
 pub mod error;
+pub mod grouping;
 pub mod hash_table;
 pub mod hybrid;
 pub mod index_join;

@@ -11,6 +11,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use super::Node;
 use super::shared_build::width;
 use crate::config::OverspillConfig;
+use crate::hybrid_aggregate::HybridAggregateExec;
 use crate::planning::PlanningSession;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
@@ -44,7 +45,7 @@ fn keeps_few(sort: &SortExec, limit: usize) -> bool {
 
 /// Whether a node passes on the output of an aggregate or a window.
 fn emits_slices(node: &Arc<dyn ExecutionPlan>) -> bool {
-    if node.is::<AggregateExec>() || node.is::<CountedWindowExec>() {
+    if node.is::<AggregateExec>() || node.is::<HybridAggregateExec>() || node.is::<CountedWindowExec>() {
         return true;
     }
     matches!(node.children().as_slice(), [input] if emits_slices(input))

@@ -1,6 +1,7 @@
 //! The physical optimizer rules that insert [`HybridJoinExec`](crate::HybridJoinExec),
 //! [`ThetaJoinExec`](crate::ThetaJoinExec), [`AdaptiveFilterExec`](crate::AdaptiveFilterExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
-//! [`JoinAggregateExec`](crate::JoinAggregateExec), [`MembershipExec`](crate::MembershipExec), [`SpillingSortExec`](crate::SpillingSortExec) and
+//! [`JoinAggregateExec`](crate::JoinAggregateExec), [`MembershipExec`](crate::MembershipExec), [`HybridAggregateExec`](crate::HybridAggregateExec),
+//! [`SpillingSortExec`](crate::SpillingSortExec) and
 //! [`CountedWindowExec`](crate::CountedWindowExec) into plans, and [`AdmissionExec`](crate::AdmissionExec) at their roots.
 
 mod adaptive_filters;
@@ -9,6 +10,7 @@ mod filter_aggregate_fusion;
 mod filter_pushdown;
 mod float_statistics;
 mod grouping_sets_input;
+mod hybrid_aggregate_selection;
 mod hybrid_join_selection;
 mod index_lookup_selection;
 mod index_scan_selection;
@@ -38,6 +40,7 @@ pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
 pub(crate) use filter_pushdown::FilterPushdownByName;
 pub(crate) use float_statistics::{Unprunable, float_bounds, float_filters};
 pub(crate) use grouping_sets_input::grouping_sets_input;
+pub(crate) use hybrid_aggregate_selection::hybrid_aggregate_selection;
 pub(crate) use hybrid_join_selection::hybrid_join_selection;
 pub(crate) use index_lookup_selection::index_lookup_selection;
 pub(crate) use index_scan_selection::index_scan_selection;

@@ -11,6 +11,7 @@
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
 //! - `filter_order`: filters whose conjuncts change places, random ones and which rows each is evaluated on.
 //! - `filter_pushdown`: filters below joins whose columns have equal names.
+//! - `hybrid_aggregate`: aggregates with few and many groups, in ample and in little memory.
 //! - `indexes`: statements about indexes, and joins that look rows up in them.
 //! - `join_order`: joins in every order that gives the same rows, and which order is chosen.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
@@ -37,6 +38,7 @@ mod files;
 mod filter_order;
 mod filter_pushdown;
 mod harness;
+mod hybrid_aggregate;
 mod indexes;
 mod join_order;
 mod large_values;

@@ -293,15 +293,29 @@ pub(crate) fn bits_of<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> 
 }
 
 /// A word that key columns are packed into.
-trait Packed: Copy + Default + Send {
+pub(crate) trait Packed: Copy + Default + Send {
     /// Appends a value of this many bits.
     fn append(self, value: u128, bits: usize) -> Self;
+
+    /// The value of this many bits that has `below` bits below it.
+    fn bits_at(self, below: usize, bits: usize) -> u128;
+}
+
+/// The lowest bits of a value.
+#[inline(always)]
+fn lowest(value: u128, bits: usize) -> u128 {
+    value & u128::MAX.checked_shr(u128::BITS - bits as u32).unwrap_or(0)
 }
 
 impl Packed for u64 {
     #[inline(always)]
     fn append(self, value: u128, bits: usize) -> Self {
         self.checked_shl(bits as u32).unwrap_or(0) | value as Self
+    }
+
+    #[inline(always)]
+    fn bits_at(self, below: usize, bits: usize) -> u128 {
+        lowest(u128::from(self >> below), bits)
     }
 }
 
@@ -313,10 +327,40 @@ impl Packed for [u64; 2] {
         let word = word.checked_shl(bits as u32).unwrap_or(0) | value;
         [word as u64, (word >> 64) as u64]
     }
+
+    #[inline(always)]
+    fn bits_at(self, below: usize, bits: usize) -> u128 {
+        lowest((u128::from(self[1]) << 64 | u128::from(self[0])) >> below, bits)
+    }
+}
+
+/// The lower words come first.
+impl Packed for [u64; 3] {
+    #[inline(always)]
+    fn append(self, value: u128, bits: usize) -> Self {
+        let low = u128::from(self[1]) << 64 | u128::from(self[0]);
+        // The upper word gets the bits that leave the lower two.
+        let high = match bits {
+            0 => self[2],
+            64.. => (low >> (u128::BITS - bits as u32)) as u64,
+            _ => self[2] << bits | (low >> (u128::BITS - bits as u32)) as u64,
+        };
+        let low = low.checked_shl(bits as u32).unwrap_or(0) | value;
+        [low as u64, (low >> 64) as u64, high]
+    }
+
+    #[inline(always)]
+    fn bits_at(self, below: usize, bits: usize) -> u128 {
+        let (skipped, below) = (below / 64, below % 64);
+        let word = |number: usize| u128::from(self.get(skipped + number).copied().unwrap_or(0));
+        let low = word(1) << 64 | word(0);
+        let high = word(2).checked_shl(u128::BITS - below as u32).unwrap_or(0);
+        lowest(low >> below | high, bits)
+    }
 }
 
 /// Appends the bits of a column to each word. Nulls append zeros, so that two nulls are equal words.
-fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
+pub(crate) fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
     let data_type = column.data_type();
     match (data_type.is_floating(), data_type.primitive_width()) {
         // SQL treats -0.0 and 0.0 as equal; a value is one of the two if all its bits except the sign are zero.

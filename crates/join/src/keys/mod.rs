@@ -12,6 +12,6 @@ mod word;
 mod tests;
 
 pub use bytes::KeyBytes;
-pub(crate) use codec::bits_of;
 pub use codec::{KeyCodec, KeyData, Keys};
+pub(crate) use codec::{Packed, append_column, bits_of};
 pub(crate) use word::Word;

@@ -104,3 +104,33 @@ impl Word for [u64; 2] {
         (entry[2] >> 32) as u32
     }
 }
+
+/// Three words, for the keys of groups.
+impl Word for [u64; 3] {
+    #[inline(always)]
+    fn hash(self) -> u64 {
+        [fold(self[0] ^ SEED, MULTIPLIER) ^ self[1], self[2]].hash()
+    }
+
+    type Entry = [u64; 4];
+
+    #[inline(always)]
+    fn entry(self, row: u32, hash: u32) -> Self::Entry {
+        [self[0], self[1], self[2], place(row, hash)]
+    }
+
+    #[inline(always)]
+    fn of(entry: &Self::Entry) -> Self {
+        [entry[0], entry[1], entry[2]]
+    }
+
+    #[inline(always)]
+    fn row_of(entry: &Self::Entry) -> u32 {
+        entry[3] as u32
+    }
+
+    #[inline(always)]
+    fn hash_of(entry: &Self::Entry) -> u32 {
+        (entry[3] >> 32) as u32
+    }
+}

@@ -165,7 +165,7 @@ impl Walk<'_> {
                 self.sum.aggregates |= self.sum.joins;
                 1.0
             }
-            "AggregateExec" => {
+            "AggregateExec" | "HybridAggregateExec" => {
                 spend(Kind::Aggregate, read);
                 (read * GROUPS).max(1.0)
             }

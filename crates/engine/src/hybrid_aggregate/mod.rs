@@ -1,0 +1,28 @@
+//! Aggregates with groups, by keys of fixed width: groups of each stream in a cache, then of each partition.
+//!
+//! [`HybridAggregateExec`] stands for three of DataFusion's nodes: a partial aggregate, a repartition by the groups' keys, and a final aggregate.
+//!
+//! ```text
+//! input streams                                                   output streams
+//! rows ---> groups of the stream, as many as fit a cache --\  /--> groups of one partition after the other --->
+//!      \                                                    \/
+//!       `-> states of single rows, if few are of one group --> partitions of states, in memory or in files
+//! ```
+//!
+//! A stream adds rows to a table of groups ([`local`]). If the table is full, its states are partitioned by the hash of their keys
+//! ([`partitions`]), and it starts anew. If its groups have hardly more than one row each, the next rows are partitioned as they are. So each table,
+//! here and when the states of a partition are merged ([`merge`]), stays in a cache however many groups there are: two phases with a small
+//! table first, as in Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 4.4.
+//!
+//! DataFusion's own accumulators hold the states of the groups, and so decide on types, overflow and nulls.
+
+mod exec;
+mod files;
+mod functions;
+mod local;
+mod merge;
+mod metrics;
+mod partitions;
+mod run;
+
+pub use exec::HybridAggregateExec;

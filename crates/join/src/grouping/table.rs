@@ -1,0 +1,151 @@
+//! A hash table from keys to their numbers.
+
+use arrow::buffer::NullBuffer;
+use overspill_machine::memory::prefetch;
+
+use crate::error::{JoinError, Result};
+use crate::keys::Word;
+
+/// Rows whose slots are prefetched together.
+const BLOCK: usize = 64;
+
+/// The least number of slots.
+const LEAST_SLOTS: usize = 1024;
+
+/// Keys with their numbers, in slots of linear probing of which at most half are occupied. A slot has the number of its key plus one; 0 is
+/// an empty slot.
+#[derive(Debug)]
+pub(super) struct GroupTable<W: Word> {
+    slots: Vec<W::Entry>,
+    /// The keys in the order of their numbers.
+    keys: Vec<W>,
+    /// The number of the rows without a key: `keys` has any value there.
+    null: Option<usize>,
+}
+
+impl<W: Word> GroupTable<W> {
+    pub fn new() -> Self {
+        Self { slots: Vec::new(), keys: Vec::new(), null: None }
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn keys(&self) -> &[W] {
+        &self.keys
+    }
+
+    /// The number of the rows without a key.
+    pub fn null(&self) -> Option<usize> {
+        self.null
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<W::Entry>() + self.keys.capacity() * size_of::<W>()
+    }
+
+    /// Forgets all keys, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.slots.fill(W::Entry::default());
+        self.keys.clear();
+        self.null = None;
+    }
+
+    /// Appends the number of each row. Rows that are null in `nulls` have no key.
+    pub fn number(&mut self, words: &[W], nulls: Option<&NullBuffer>, numbers: &mut Vec<usize>) -> Result<()> {
+        numbers.reserve(words.len());
+        let mut hashes = [0; BLOCK];
+        for (block, words) in words.chunks(BLOCK).enumerate() {
+            self.reserve(words.len())?;
+            let shift = self.shift();
+            for (hash, word) in hashes.iter_mut().zip(words) {
+                *hash = word.hash();
+                prefetch(&self.slots[(*hash >> shift) as usize]);
+            }
+            match nulls {
+                None => self.number_keys(words, &hashes, numbers),
+                Some(nulls) => {
+                    for (row, (word, hash)) in words.iter().zip(&hashes).enumerate() {
+                        let number = if nulls.is_null(block * BLOCK + row) {
+                            self.null_number()
+                        } else {
+                            self.number_of(*word, *hash)
+                        };
+                        numbers.push(number);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn number_keys(&mut self, words: &[W], hashes: &[u64; BLOCK], numbers: &mut Vec<usize>) {
+        // Rows of a group are often next to each other.
+        let Some((first, hash)) = words.first().zip(hashes.first()) else { return };
+        let mut last = (*first, self.number_of(*first, *hash));
+        numbers.push(last.1);
+        for (word, hash) in words.iter().zip(hashes).skip(1) {
+            if *word != last.0 {
+                last = (*word, self.number_of(*word, *hash));
+            }
+            numbers.push(last.1);
+        }
+    }
+
+    #[inline(always)]
+    fn number_of(&mut self, word: W, hash: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = (hash >> self.shift()) as usize;
+        loop {
+            let entry = &self.slots[slot];
+            match W::row_of(entry) {
+                0 => break,
+                number if W::of(entry) == word => return number as usize - 1,
+                _ => slot = (slot + 1) & mask,
+            }
+        }
+        self.keys.push(word);
+        // `reserve` has refused numbers of more than 32 bits.
+        self.slots[slot] = word.entry(self.keys.len() as u32, hash as u32);
+        self.keys.len() - 1
+    }
+
+    fn null_number(&mut self) -> usize {
+        *self.null.get_or_insert_with(|| {
+            self.keys.push(W::default());
+            self.keys.len() - 1
+        })
+    }
+
+    /// The bits of a hash below those that select a slot.
+    #[inline(always)]
+    fn shift(&self) -> u32 {
+        u64::BITS - self.slots.len().trailing_zeros()
+    }
+
+    /// Makes room for more keys.
+    fn reserve(&mut self, rows: usize) -> Result<()> {
+        let keys = self.keys.len() + rows;
+        if keys * 2 <= self.slots.len() {
+            return Ok(());
+        }
+        if keys >= u32::MAX as usize {
+            let text = "A partition of an aggregate has more than 2^32 - 2 groups. Raise datafusion.execution.target_partitions.";
+            return Err(JoinError::Limit(text.to_owned()));
+        }
+        let slots = (keys * 2).next_power_of_two().max(LEAST_SLOTS);
+        self.slots = vec![W::Entry::default(); slots];
+        let (mask, shift) = (slots - 1, self.shift());
+        for (number, word) in self.keys.iter().enumerate().filter(|(number, _)| self.null != Some(*number)) {
+            let hash = word.hash();
+            let mut slot = (hash >> shift) as usize;
+            while W::row_of(&self.slots[slot]) != 0 {
+                slot = (slot + 1) & mask;
+            }
+            self.slots[slot] = word.entry(number as u32 + 1, hash as u32);
+        }
+        Ok(())
+    }
+}
