@@ -32,7 +32,7 @@ pub struct HybridAggregateExec {
     input: Arc<dyn ExecutionPlan>,
     functions: Arc<Functions>,
     metrics: ExecutionPlanMetricsSet,
-    /// The execution of which outputs have not begun. An output that begins again belongs to another.
+    /// An execution, until all of its outputs have begun. An output that begins a second time starts another execution.
     running: Mutex<Option<Run>>,
 }
 

@@ -118,7 +118,7 @@ impl Functions {
 }
 
 impl Evaluated {
-    /// Adds the rows to groups, of which there are `groups`.
+    /// Adds each row to its group. `numbers` has the group of each row, and `groups` is the number of all groups.
     pub fn update(
         &self,
         accumulators: &mut [Box<dyn GroupsAccumulator>],

@@ -25,9 +25,9 @@ const FILES: usize = 64;
 /// The most rows of a batch in a file. Who reads it back may have little memory.
 const FILE_ROWS: usize = 4 << 10;
 
-/// Rows of states, in partitions, all of whose rows are those of one output stream. A stream's partitions lie side by side.
+/// Rows of states, in partitions. Each partition belongs to one output stream, and the partitions of a stream lie side by side.
 ///
-/// Rows are in memory while the pool has room, and then in files, of which each has those of some partitions.
+/// Rows stay in memory while the pool has room. Then they move to files. A file has the rows of several partitions.
 pub(super) struct StatePartitions {
     functions: Arc<Functions>,
     split: HashSplit,
@@ -39,7 +39,7 @@ pub(super) struct StatePartitions {
 }
 
 struct Held {
-    blocks: Vec<Arc<Block>>,
+    blocks: Vec<Block>,
     files: Vec<Option<FileWriter>>,
     memory: MemoryReservation,
 }
@@ -70,7 +70,7 @@ impl Block {
 
 /// All rows of some partitions, that are merged together.
 pub(super) struct Part {
-    /// In memory, as long as this is not dropped.
+    /// The blocks in memory. They are freed when the last part that shares them is dropped.
     pub blocks: Arc<Complete>,
     pub partitions: Range<usize>,
     pub file: Option<DiskFile>,
@@ -80,7 +80,7 @@ pub(super) struct Part {
 
 /// Blocks to which no rows are added any more.
 pub(super) struct Complete {
-    pub blocks: Vec<Arc<Block>>,
+    pub blocks: Vec<Block>,
     /// Their memory.
     _memory: MemoryReservation,
 }
@@ -123,8 +123,8 @@ impl StatePartitions {
             refused = held.memory.try_grow(bytes).err();
         }
         match refused {
-            None => held.blocks.push(Arc::new(block)),
-            Some(_) if self.files.is_some() => self.spill(&mut held, &[Arc::new(block)])?,
+            None => held.blocks.push(block),
+            Some(_) if self.files.is_some() => self.spill(&mut held, &[block])?,
             Some(error) => return Err(error),
         }
         Ok(())
@@ -149,7 +149,7 @@ impl StatePartitions {
         Ok(())
     }
 
-    fn spill(&self, held: &mut Held, blocks: &[Arc<Block>]) -> Result<()> {
+    fn spill(&self, held: &mut Held, blocks: &[Block]) -> Result<()> {
         let Some(files) = &self.files else { return Ok(()) };
         let partitions = self.split.partitions();
         held.files.resize_with(partitions / self.partitions_of_file, || None);

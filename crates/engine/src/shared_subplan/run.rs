@@ -121,8 +121,8 @@ enum Position {
     Gone,
 }
 
-/// The next batch, once it is there; `None` at the end. Whoever polls it drives it, and it goes on when any of those who
-/// have polled it polls again: readers that no longer do so hold up no one.
+/// The next batch of the input; `None` at the end. Each reader that waits for the batch polls this future, and any of them can
+/// complete it. So a reader that is polled no more holds up no other.
 type Pull = Shared<BoxFuture<'static, Option<RecordBatch>>>;
 
 /// How the rows ended.

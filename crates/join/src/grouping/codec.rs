@@ -9,8 +9,8 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use crate::error::Result;
 use crate::keys::{Packed, append_column, bits_of};
 
-/// How key columns lie in a word: the first in its highest bits. A column that may have nulls is followed by a bit that says so; the only column
-/// has none, as rows without a key are told apart by themselves.
+/// How key columns lie in a word: the first in its highest bits. A column that may have nulls is followed by a bit, which is set for a null. A key of
+/// one column has no such bit: [`GroupCodec::nulls`] gives its nulls.
 #[derive(Debug)]
 pub(super) struct GroupCodec {
     columns: Vec<Column>,
@@ -90,7 +90,7 @@ impl GroupCodec {
         words
     }
 
-    /// The columns of keys, of which the one of number `null` is none.
+    /// The columns of `keys`. The key with the number `null` stands for the rows whose only column is null.
     pub fn unpack<W: Packed>(&self, keys: &[W], null: Option<usize>) -> Result<Vec<ArrayRef>> {
         self.columns.iter().map(|column| column.unpack(keys, null)).collect()
     }

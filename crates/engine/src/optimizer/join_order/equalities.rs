@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::conditions::LeafColumn;
 
-/// Sets of columns of which each row has one value, that is not null. The sets are disjoint.
+/// Sets of equal columns: in each row, all columns of a set have the same value, and it is not null. A column is in one set at most.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EqualColumns(Vec<BTreeSet<LeafColumn>>);
 
@@ -40,7 +40,7 @@ impl EqualColumns {
         self.0.iter().position(|set| set.contains(&column))
     }
 
-    /// The pairs of equal columns of which `is_left` holds for the first and not for the second.
+    /// The pairs of equal columns between two sides. `is_left` says whether a column is on the left side; the left column comes first.
     pub fn pairs(&self, is_left: impl Fn(LeafColumn) -> bool) -> impl Iterator<Item = [LeafColumn; 2]> {
         self.0.iter().flat_map(move |set| {
             let (left, right): (Vec<_>, Vec<_>) = set.iter().copied().partition(|column| is_left(*column));
