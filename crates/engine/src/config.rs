@@ -303,8 +303,8 @@ config_namespace! {
         /// Whether a join that has read its build side lets nodes below its probe side drop rows with other keys, before further joins, aggregates and sorts see them. Tests of a scan pause while more than two of three rows pass.
         pub membership_filters: bool, default = true
 
-        /// Whether aggregates by keys of fixed width group rows in tables that fit a cache, and their states by partition. When false, DataFusion's nodes do, by one table a stream: faster where millions of groups have some rows each, in no order.
-        pub hybrid_aggregates: bool, default = false
+        /// Whether aggregates with groups have tables that fit a cache, for the rows of a stream and then for those of a partition. When false, DataFusion's nodes do, by one table a stream.
+        pub hybrid_aggregates: bool, default = true
 
         /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
         pub join_order: JoinOrder, default = JoinOrder::Auto

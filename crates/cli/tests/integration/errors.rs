@@ -78,7 +78,7 @@ fn a_memory_error_names_the_limit_and_the_setting() {
             "--threads",
             "1",
             "-c",
-            "SELECT count(*) FROM (SELECT DISTINCT value % 100000 FROM range(1000000))",
+            "SELECT count(*) FROM (SELECT DISTINCT CAST(value % 100000 AS DOUBLE) FROM range(1000000))",
         ]);
         assert!(error.contains("--memory-limit"), "{limit}: {error}");
         assert!(error.contains("emory"), "{limit}: {error}");

@@ -9,6 +9,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -20,19 +21,19 @@ use parking_lot::Mutex;
 
 use super::functions::Functions;
 use super::metrics::Metrics;
-use super::run::Run;
+use super::run::{Run, Streams};
 use crate::fused_aggregate::displayed;
 
-/// An aggregate with groups whose keys have fixed width.
+/// An aggregate with groups.
 ///
-/// It keeps the planned nodes for their statistics and properties, and returns the rows of the final one in its partitions.
+/// It keeps the planned nodes for their statistics and properties, and returns the rows of the last one in its partitions.
 pub struct HybridAggregateExec {
-    /// The final aggregate, over a repartition, over the partial aggregate.
+    /// A final aggregate, over a repartition or a node that unites streams, over a partial aggregate; or an aggregate whose streams have no group in common.
     planned: Arc<dyn ExecutionPlan>,
     input: Arc<dyn ExecutionPlan>,
     functions: Arc<Functions>,
     metrics: ExecutionPlanMetricsSet,
-    /// An execution, until all of its outputs have begun. An output that begins a second time starts another execution.
+    /// An execution of all streams, until all of its outputs have begun. An output that begins a second time starts another execution.
     running: Mutex<Option<Run>>,
 }
 
@@ -43,57 +44,84 @@ impl fmt::Debug for HybridAggregateExec {
 }
 
 impl HybridAggregateExec {
-    /// Replaces a final aggregate, the repartition below it, and the partial aggregate below that. `None` for all others: those with grouping
-    /// sets, limits, ordered input, keys or states of variable width, floats as keys, or functions that need an order.
+    /// Replaces a final aggregate, the repartition or the union of streams below it, and the partial aggregate below that; or an aggregate that does all in one
+    /// phase. `None` for all others: those with grouping sets, limits, ordered input, floats or nested values as keys or states, or
+    /// functions that need an order.
     ///
     /// # Errors
     /// If an expression has no type in the schema of its input.
     pub fn try_new(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
-        let Some(partial) = partial_below(node) else { return Ok(None) };
-        let Some(functions) = Functions::of(partial)? else { return Ok(None) };
+        let Some(first) = first_of(node) else { return Ok(None) };
+        let Some(functions) = Functions::of(first)? else { return Ok(None) };
         Ok(Some(Self {
             planned: Arc::clone(node),
-            input: Arc::clone(partial.input()),
+            input: Arc::clone(first.input()),
             functions: Arc::new(functions),
             metrics: ExecutionPlanMetricsSet::new(),
             running: Mutex::default(),
         }))
     }
 
-    fn partial(&self) -> Result<&AggregateExec> {
-        partial_below(&self.planned)
-            .ok_or_else(|| internal_datafusion_err!("HybridAggregateExec lost its partial aggregate"))
+    fn first(&self) -> Result<&AggregateExec> {
+        first_of(&self.planned).ok_or_else(|| internal_datafusion_err!("HybridAggregateExec lost its aggregate"))
+    }
+
+    /// Whether rows of a group may be in several streams of the input.
+    fn is_repartitioned(&self) -> bool {
+        is_final(&self.planned)
+    }
+
+    fn run(&self, streams: Streams, context: Arc<TaskContext>) -> Result<Run> {
+        Run::new((&self.functions, &self.schema()), &self.input, streams, Metrics::new(&self.metrics), context)
     }
 }
 
-/// The partial aggregate below a final one, if the two do no more than to group by hash.
-fn partial_below(node: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
-    let last = node.downcast_ref::<AggregateExec>().filter(|last| *last.mode() == AggregateMode::FinalPartitioned)?;
+fn is_final(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_last = |mode| matches!(mode, AggregateMode::Final | AggregateMode::FinalPartitioned);
+    node.downcast_ref::<AggregateExec>().is_some_and(|last| is_last(*last.mode()))
+}
+
+/// The aggregate that sees the rows: `node`, or the partial one below it. `None` if more than to group by hash is asked for.
+fn first_of(node: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
+    let last = node.downcast_ref::<AggregateExec>().filter(|last| is_plain(last))?;
+    match last.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => Some(last),
+        AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(last),
+        AggregateMode::Partial | AggregateMode::PartialReduce => None,
+    }
+}
+
+fn is_plain(aggregate: &AggregateExec) -> bool {
+    aggregate.group_expr().is_single()
+        && aggregate.limit_options().is_none()
+        && *aggregate.input_order_mode() == InputOrderMode::Linear
+        && aggregate.dynamic_expressions_produced().is_empty()
+}
+
+/// The partial aggregate below a final one, and below the node between them that brings the states of a group into one stream.
+fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
+    let partial = last.input().children().first()?.downcast_ref::<AggregateExec>();
+    let partial = partial.filter(|partial| *partial.mode() == AggregateMode::Partial && is_plain(partial))?;
+    if let Some(all) = last.input().downcast_ref::<CoalescePartitionsExec>() {
+        return all.fetch().is_none().then_some(partial);
+    }
     let repartition = last.input().downcast_ref::<RepartitionExec>()?;
-    let partial = repartition.input().downcast_ref::<AggregateExec>();
-    let partial = partial.filter(|partial| *partial.mode() == AggregateMode::Partial)?;
-    let is_plain = |aggregate: &AggregateExec| {
-        aggregate.group_expr().is_single()
-            && aggregate.limit_options().is_none()
-            && *aggregate.input_order_mode() == InputOrderMode::Linear
-            && aggregate.dynamic_expressions_produced().is_empty()
-    };
     // Partitions are those of DataFusion: nodes above rely on them.
     let Partitioning::Hash(keys, _) = repartition.partitioning() else { return None };
     let is_key = |(number, key): (usize, &Arc<dyn PhysicalExpr>)| {
         key.downcast_ref::<Column>().is_some_and(|column| column.index() == number)
     };
     let are_keys = keys.len() == partial.group_expr().expr().len() && keys.iter().enumerate().all(is_key);
-    (are_keys && !repartition.preserve_order() && is_plain(last) && is_plain(partial)).then_some(partial)
+    (are_keys && !repartition.preserve_order()).then_some(partial)
 }
 
 impl DisplayAs for HybridAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some(partial) = partial_below(&self.planned) else { return Err(fmt::Error) };
-        let planned = displayed(partial, format);
+        let Some(first) = first_of(&self.planned) else { return Err(fmt::Error) };
+        let planned = displayed(first, format);
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                let words = planned.strip_prefix("AggregateExec: mode=Partial, ").unwrap_or(&planned);
+                let words = planned.split_once(", ").map_or(planned.as_str(), |(_, words)| words);
                 write!(f, "HybridAggregateExec: {words}")
             }
             DisplayFormatType::TreeRender => write!(f, "{planned}"),
@@ -122,7 +150,7 @@ impl ExecutionPlan for HybridAggregateExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.partial()?.apply_expressions(f)
+        self.first()?.apply_expressions(f)
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -133,9 +161,13 @@ impl ExecutionPlan for HybridAggregateExec {
             let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             Arc::clone(node).replace_children(vec![input], anew)
         };
-        let repartition = self.planned.children()[0];
-        let partial = repartition.children()[0];
-        let planned = over(&self.planned, over(repartition, over(partial, input)?)?)?;
+        let planned = if self.is_repartitioned() {
+            let repartition = self.planned.children()[0];
+            let partial = repartition.children()[0];
+            over(&self.planned, over(repartition, over(partial, input)?)?)?
+        } else {
+            over(&self.planned, input)?
+        };
         Ok(match Self::try_new(&planned)? {
             Some(aggregate) => Arc::new(aggregate),
             None => planned,
@@ -147,12 +179,16 @@ impl ExecutionPlan for HybridAggregateExec {
         if partition >= outputs {
             return internal_err!("HybridAggregateExec has {outputs} partitions, not one of number {partition}");
         }
+        if !self.is_repartitioned() {
+            let stream = partition..partition + 1;
+            return self.run(Streams { inputs: stream.clone(), outputs: stream }, context)?.begin(partition);
+        }
         let mut running = self.running.lock();
         let run = match running.take().filter(|run| !run.has_begun(partition)) {
             Some(run) => run,
             None => {
-                let output = (self.schema(), outputs);
-                Run::new(&self.functions, &self.input, output, Metrics::new(&self.metrics), context)?
+                let inputs = self.input.output_partitioning().partition_count();
+                self.run(Streams { inputs: 0..inputs, outputs: 0..outputs }, context)?
             }
         };
         let run = running.insert(run);
@@ -173,7 +209,10 @@ impl ExecutionPlan for HybridAggregateExec {
 
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let of_all = StatisticsArgs::new();
-        let states = self.partial()?.statistics_from_inputs(inputs, &of_all)?;
+        if !self.is_repartitioned() {
+            return self.planned.statistics_from_inputs(inputs, &of_all);
+        }
+        let states = self.first()?.statistics_from_inputs(inputs, &of_all)?;
         self.planned.statistics_from_inputs(&[states], &of_all)
     }
 

@@ -3,76 +3,136 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions, evaluate_many};
-use overspill_join::grouping::Groups;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use overspill_join::grouping::{Groups, PartitionedRows};
 
-/// The keys of groups and the functions of their rows. Rows of states have the columns of the keys, then those of the states of each function.
+pub(super) type Accumulators = Vec<Box<dyn GroupsAccumulator>>;
+
+/// The keys of groups and the functions of their rows.
 #[derive(Debug)]
 pub(super) struct Functions {
-    keys: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
     key_types: Vec<(DataType, bool)>,
+    inputs: Inputs,
     aggregates: Vec<Aggregate>,
+    rows: Option<SchemaRef>,
     states: SchemaRef,
 }
+
+/// What columns have, after those of the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// The inputs of the functions, for a row.
+    Rows,
+    /// The states of each function, for a group or a part of its rows.
+    States,
+}
+
+/// The arguments and filters of all functions, each once.
+#[derive(Debug, Default)]
+struct Inputs(Vec<Arc<dyn PhysicalExpr>>);
 
 #[derive(Debug)]
 struct Aggregate {
     function: Arc<AggregateFunctionExpr>,
-    arguments: Vec<Arc<dyn PhysicalExpr>>,
-    filter: Option<Arc<dyn PhysicalExpr>>,
+    /// The numbers of its inputs.
+    arguments: Vec<usize>,
+    filter: Option<usize>,
     /// The number of its columns of states.
     states: usize,
 }
 
-/// The rows of a batch, as functions take them.
+/// Keys and inputs of the rows of a batch.
 pub(super) struct Evaluated {
     pub keys: Vec<ArrayRef>,
     pub rows: usize,
-    arguments: Vec<Vec<ArrayRef>>,
-    filters: Vec<Option<BooleanArray>>,
+    pub inputs: Vec<ArrayRef>,
+}
+
+impl Inputs {
+    /// The number of an input.
+    fn number_of(&mut self, input: &Arc<dyn PhysicalExpr>) -> usize {
+        // Each volatile function has values of its own.
+        let equal = self.0.iter().position(|other| other == input && !is_volatile(input));
+        equal.unwrap_or_else(|| {
+            self.0.push(Arc::clone(input));
+            self.0.len() - 1
+        })
+    }
+
+    /// Those that differ from row to row.
+    fn columns(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.0.iter().filter(|input| constant(input).is_none())
+    }
+}
+
+fn constant(input: &Arc<dyn PhysicalExpr>) -> Option<&Literal> {
+    input.downcast_ref::<Literal>()
 }
 
 impl Functions {
-    /// Those of a partial aggregate. `None` if groups of its keys cannot be numbered, or if a function needs more than states of fixed width of
-    /// its rows, in any order.
-    pub fn of(partial: &AggregateExec) -> Result<Option<Self>> {
-        let (groups, input) = (partial.group_expr(), partial.input().schema());
+    /// Those of an aggregate that sees rows. `None` if groups of its keys cannot be numbered, or if a function needs an order of rows or nested
+    /// states.
+    pub fn of(node: &AggregateExec) -> Result<Option<Self>> {
+        let (groups, input) = (node.group_expr(), node.input().schema());
         let takes = |function: &Arc<AggregateFunctionExpr>| {
             function.groups_accumulator_supported()
                 && function.order_bys().is_empty()
                 && !function.is_distinct()
                 && !function.is_reversed()
         };
-        if !groups.is_single() || groups.is_empty() || !partial.aggr_expr().iter().all(takes) {
+        if !groups.is_single() || groups.is_empty() || !node.aggr_expr().iter().all(takes) {
             return Ok(None);
         }
         let keys: Vec<Arc<dyn PhysicalExpr>> = groups.expr().iter().map(|(key, _)| Arc::clone(key)).collect();
         let key_type = |key: &Arc<dyn PhysicalExpr>| Ok((key.data_type(&input)?, key.nullable(&input)?));
         let key_types = keys.iter().map(key_type).collect::<Result<Vec<_>>>()?;
-        let states = partial.schema();
-        let is_fixed = |data_type: &DataType| data_type.primitive_width().is_some() || *data_type == DataType::Boolean;
-        if Groups::try_new(&key_types).is_none() || !states.fields().iter().all(|field| is_fixed(field.data_type())) {
+        let names = groups.expr().iter().map(|(_, name)| name);
+        let key_fields = names
+            .zip(&key_types)
+            .map(|(name, (data_type, may_be_null))| FieldRef::new(Field::new(name, data_type.clone(), *may_be_null)));
+        let key_fields: Vec<FieldRef> = key_fields.collect();
+        let mut states = key_fields.clone();
+        for function in node.aggr_expr() {
+            states.extend(function.state_fields()?);
+        }
+        let states = Arc::new(Schema::new(states));
+        let are_fixed = states.fields().iter().all(|field| PartitionedRows::orders(field.data_type()));
+        if Groups::try_new(&key_types).is_none() || !are_fixed {
             return Ok(None);
         }
-        let arguments = aggregate_expressions(partial.aggr_expr(), &AggregateMode::Partial, 0)?;
-        let functions = partial.aggr_expr().iter().zip(partial.filter_expr()).zip(arguments);
-        let aggregates = functions.map(|((function, filter), arguments)| {
+        let mut inputs = Inputs::default();
+        let functions = node.aggr_expr().iter().zip(node.filter_expr());
+        let aggregates = functions.map(|(function, filter)| {
+            let arguments = function.expressions().iter().map(|argument| inputs.number_of(argument)).collect();
+            let filter = filter.as_ref().map(|filter| inputs.number_of(filter));
             let states = function.state_fields()?.len();
-            Ok(Aggregate { function: Arc::clone(function), arguments, filter: filter.clone(), states })
+            Ok(Aggregate { function: Arc::clone(function), arguments, filter, states })
         });
         let aggregates = aggregates.collect::<Result<_>>()?;
-        Ok(Some(Self { keys: vec![keys], key_types, aggregates, states }))
+        let fields = inputs.columns().enumerate().map(|(number, column)| {
+            let (data_type, may_be_null) = (column.data_type(&input)?, column.nullable(&input)?);
+            Ok(FieldRef::new(Field::new(format!("input {number}"), data_type, may_be_null)))
+        });
+        let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
+        let are_fixed = fields.iter().all(|field| PartitionedRows::orders(field.data_type()));
+        let rows = are_fixed.then(|| Arc::new(Schema::new([key_fields, fields].concat())));
+        Ok(Some(Self { keys, key_types, inputs, aggregates, rows, states }))
     }
 
-    /// The columns of rows of states.
-    pub fn states(&self) -> &SchemaRef {
-        &self.states
+    /// The schema of columns in a layout. `None` for rows of which an input is nested.
+    pub fn schema(&self, layout: Layout) -> Option<&SchemaRef> {
+        match layout {
+            Layout::Rows => self.rows.as_ref(),
+            Layout::States => Some(&self.states),
+        }
     }
 
     /// The number of key columns.
@@ -85,58 +145,79 @@ impl Functions {
         groups.ok_or_else(|| internal_datafusion_err!("keys of groups cannot be packed: {:?}", self.key_types))
     }
 
-    pub fn accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
+    pub fn accumulators(&self) -> Result<Accumulators> {
         self.aggregates.iter().map(|aggregate| aggregate.function.create_groups_accumulator()).collect()
     }
 
-    /// Evaluates keys, arguments and filters.
+    /// Evaluates keys and inputs.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<Evaluated> {
-        let keys = evaluate_many(&self.keys, batch)?.swap_remove(0);
-        let filter = |aggregate: &Aggregate| {
-            let Some(filter) = &aggregate.filter else { return Ok(None) };
-            let filter = filter.evaluate(batch)?.into_array(batch.num_rows())?;
-            Ok(Some(filter.as_boolean().clone()))
+        let evaluate = |expressions: &[Arc<dyn PhysicalExpr>]| {
+            let columns = expressions.iter().map(|column| column.evaluate(batch)?.into_array(batch.num_rows()));
+            columns.collect::<Result<Vec<_>>>()
         };
-        let arguments = self.aggregates.iter().map(|aggregate| aggregate.arguments.clone());
-        Ok(Evaluated {
-            keys,
-            rows: batch.num_rows(),
-            arguments: evaluate_many(&arguments.collect::<Vec<_>>(), batch)?,
-            filters: self.aggregates.iter().map(filter).collect::<Result<_>>()?,
-        })
+        Ok(Evaluated { keys: evaluate(&self.keys)?, rows: batch.num_rows(), inputs: evaluate(&self.inputs.0)? })
     }
 
-    /// Splits the columns of states of rows by function.
-    pub fn split<'a>(&self, columns: &'a [ArrayRef]) -> impl Iterator<Item = &'a [ArrayRef]> {
-        let mut rest = &columns[self.keys()..];
-        self.aggregates.iter().map(move |aggregate| {
-            let (states, others) = rest.split_at(aggregate.states);
-            rest = others;
-            states
-        })
+    /// The columns of rows, each of which is a group of its own until it is merged with others.
+    pub fn ungrouped(&self, rows: Evaluated, accumulators: &Accumulators) -> Result<(Layout, Vec<ArrayRef>)> {
+        let Evaluated { keys: mut columns, inputs, .. } = rows;
+        if self.rows.is_none() {
+            for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+                let (arguments, filter) = aggregate.inputs(&inputs);
+                columns.extend(accumulator.convert_to_state(&arguments, filter)?);
+            }
+            return Ok((Layout::States, columns));
+        }
+        let varying = inputs.into_iter().zip(&self.inputs.0).filter(|(_, input)| constant(input).is_none());
+        columns.extend(varying.map(|(column, _)| column));
+        Ok((Layout::Rows, columns))
     }
-}
 
-impl Evaluated {
-    /// Adds each row to its group. `numbers` has the group of each row, and `groups` is the number of all groups.
+    /// Adds rows with these inputs to their groups. `numbers` has the group of each row, and `groups` is the number of all groups.
     pub fn update(
         &self,
-        accumulators: &mut [Box<dyn GroupsAccumulator>],
+        accumulators: &mut Accumulators,
+        inputs: &[ArrayRef],
         numbers: &[usize],
         groups: usize,
     ) -> Result<()> {
-        for ((accumulator, arguments), filter) in accumulators.iter_mut().zip(&self.arguments).zip(&self.filters) {
-            accumulator.update_batch(arguments, numbers, filter.as_ref(), groups)?;
+        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+            let (arguments, filter) = aggregate.inputs(inputs);
+            accumulator.update_batch(&arguments, numbers, filter, groups)?;
         }
         Ok(())
     }
 
-    /// The states of groups of one row each.
-    pub fn into_states(self, accumulators: &[Box<dyn GroupsAccumulator>]) -> Result<Vec<ArrayRef>> {
-        let mut columns = self.keys;
-        for ((accumulator, arguments), filter) in accumulators.iter().zip(&self.arguments).zip(&self.filters) {
-            columns.extend(accumulator.convert_to_state(arguments, filter.as_ref())?);
+    /// Adds columns of a layout to their groups.
+    pub fn merge(
+        &self,
+        accumulators: &mut Accumulators,
+        (layout, columns): (Layout, &[ArrayRef]),
+        numbers: &[usize],
+        groups: usize,
+    ) -> Result<()> {
+        let mut rest = &columns[self.keys()..];
+        if layout == Layout::Rows {
+            let mut varying = rest.iter().cloned();
+            let inputs = self.inputs.0.iter().map(|input| match constant(input) {
+                Some(literal) => literal.value().to_array_of_size(numbers.len()),
+                None => varying.next().ok_or_else(|| internal_datafusion_err!("an aggregate lost its input {input}")),
+            });
+            return self.update(accumulators, &inputs.collect::<Result<Vec<_>>>()?, numbers, groups);
         }
-        Ok(columns)
+        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+            let (states, others) = rest.split_at(aggregate.states);
+            accumulator.merge_batch(states, numbers, groups)?;
+            rest = others;
+        }
+        Ok(())
+    }
+}
+
+impl Aggregate {
+    /// Its arguments and its filter.
+    fn inputs<'a>(&self, inputs: &'a [ArrayRef]) -> (Vec<ArrayRef>, Option<&'a BooleanArray>) {
+        let arguments = self.arguments.iter().map(|number| Arc::clone(&inputs[*number]));
+        (arguments.collect(), self.filter.map(|number| inputs[number].as_boolean()))
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::concat;
+use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::logical_expr::EmitTo;
 use overspill_join::grouping::Groups;
 use overspill_machine::topology::Cpu;
 
-use super::functions::{Evaluated, Functions};
+use super::functions::{Accumulators, Evaluated, Functions, Layout};
 use super::metrics::InputMetrics;
+use super::partitions::Rows;
 use crate::join_execution::to_datafusion;
 
-/// Rows of states that are partitioned together: each partition should get some, and the copies should not need fresh pages.
-const PARTITIONED_TOGETHER: usize = 16 << 10;
+/// Rows that are partitioned together: each partition should get many, and the columns should stay in a cache meanwhile.
+const PARTITIONED_TOGETHER: usize = 64 << 10;
 
 /// A table of groups is worth its work if its groups have this many rows on average.
 const WORTHWHILE_ROWS: usize = 2;
@@ -22,34 +22,44 @@ const WORTHWHILE_ROWS: usize = 2;
 /// After a table that was not worth its work, that many times its groups are not grouped.
 const UNGROUPED: usize = 32;
 
+/// The share of a full table that tells whether more rows would be worth their work.
+const SAMPLE: usize = 8;
+
+/// After a sample, the groups of all rows are estimated as if each row were of any group with equal probability. More than this many times the
+/// most groups of a table are too many.
+const TOO_MANY: usize = 2;
+
 /// Bytes of a group, about: its key and slot in the table, and the state of a function or two.
 const GROUP_BYTES: usize = 48;
 
 /// The most bytes of the groups of a stream: a share of the cache that cores share, as a miss there costs less than to move a row. It is bounded, as
 /// machines share the largest caches.
-const MOST_BYTES: u64 = 16 << 20;
+static MOST_BYTES: LazyLock<usize> = LazyLock::new(|| {
+    let cpu = Cpu::of_this_machine();
+    let shared = (cpu.shared_cache().unwrap_or(0) / 8).min(16 << 20);
+    usize::try_from(shared.max(cpu.private_cache().unwrap_or(1 << 20))).unwrap_or(usize::MAX)
+});
 
 /// The most groups of a stream.
-static MOST_GROUPS: LazyLock<usize> = LazyLock::new(|| {
-    let cpu = Cpu::of_this_machine();
-    let shared = cpu.shared_cache().unwrap_or(0) / 8;
-    let cache = shared.min(MOST_BYTES).max(cpu.private_cache().unwrap_or(1 << 20));
-    (usize::try_from(cache).unwrap_or(usize::MAX) / GROUP_BYTES).clamp(8 << 10, 512 << 10)
-});
+static MOST_GROUPS: LazyLock<usize> = LazyLock::new(|| (*MOST_BYTES / GROUP_BYTES).clamp(8 << 10, 512 << 10));
+
+/// Bytes of rows that are partitioned together, even if they are few.
+const PARTITIONED_BYTES: usize = 64 << 20;
 
 /// Aggregates the rows of an input stream as far as they are of few groups at a time.
 pub(super) struct LocalGroups {
     functions: Arc<Functions>,
     groups: Groups,
-    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    accumulators: Accumulators,
     numbers: Vec<usize>,
     /// Rows of the groups.
     rows: usize,
     /// How many further rows are not grouped.
     ungrouped: usize,
-    /// States of single rows, that are not yet enough to be partitioned.
-    singles: Vec<Vec<ArrayRef>>,
-    single_rows: usize,
+    /// Whether the groups of this table have been estimated.
+    is_estimated: bool,
+    /// Rows that are not grouped and not yet enough to be partitioned.
+    singles: Option<Rows>,
     metrics: InputMetrics,
 }
 
@@ -62,72 +72,89 @@ impl LocalGroups {
             numbers: vec![],
             rows: 0,
             ungrouped: 0,
-            singles: vec![],
-            single_rows: 0,
+            is_estimated: false,
+            singles: None,
             metrics,
         })
     }
 
-    /// Adds rows. Returns states that are to be partitioned, if there are enough.
-    pub fn add(&mut self, batch: &RecordBatch) -> Result<Option<Vec<ArrayRef>>> {
+    /// Adds rows. Returns those that are to be partitioned, if there are enough.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<Option<Rows>> {
         let rows = self.functions.evaluate(batch)?;
         if self.ungrouped > 0 {
             return self.add_singles(rows);
         }
         self.numbers.clear();
         self.groups.number(&rows.keys, &mut self.numbers).map_err(to_datafusion)?;
-        rows.update(&mut self.accumulators, &self.numbers, self.groups.len())?;
+        self.functions.update(&mut self.accumulators, &rows.inputs, &self.numbers, self.groups.len())?;
         self.rows += rows.rows;
-        if self.groups.len() < *MOST_GROUPS {
+        let is_hopeless = self.is_hopeless();
+        // Keys of long texts fill a cache before there are many.
+        let is_full = self.groups.len() >= *MOST_GROUPS || self.groups.row_bytes() > *MOST_BYTES;
+        if !is_full && !is_hopeless {
             return Ok(None);
         }
-        if self.rows < WORTHWHILE_ROWS * self.groups.len() {
+        if is_hopeless || self.rows < WORTHWHILE_ROWS * self.groups.len() {
             self.ungrouped = UNGROUPED * self.groups.len();
         }
         self.take_groups().map(Some)
     }
 
-    fn add_singles(&mut self, rows: Evaluated) -> Result<Option<Vec<ArrayRef>>> {
+    /// Whether the first rows show that the table will not be worth its work. `rows` of `n` equally probable groups have about `rows^2 / 2n`
+    /// rows of a group that another row has as well.
+    fn is_hopeless(&mut self) -> bool {
+        if self.is_estimated || self.rows < *MOST_GROUPS / SAMPLE {
+            return false;
+        }
+        self.is_estimated = true;
+        let repeated = (self.rows - self.groups.len()) as f64;
+        (self.rows as f64).powi(2) > 2.0 * repeated * (TOO_MANY * *MOST_GROUPS) as f64
+    }
+
+    fn add_singles(&mut self, rows: Evaluated) -> Result<Option<Rows>> {
         self.ungrouped = self.ungrouped.saturating_sub(rows.rows);
-        self.single_rows += rows.rows;
         self.metrics.ungrouped.add(rows.rows);
-        self.singles.push(rows.into_states(&self.accumulators)?);
-        if self.single_rows < PARTITIONED_TOGETHER && self.ungrouped > 0 {
+        let (layout, columns) = self.functions.ungrouped(rows, &self.accumulators)?;
+        let singles = self.singles.get_or_insert_with(|| Rows::new(layout));
+        singles.push(columns);
+        let are_few = singles.len() < PARTITIONED_TOGETHER && singles.bytes() < PARTITIONED_BYTES;
+        if are_few && self.ungrouped > 0 {
             return Ok(None);
         }
-        self.take_singles().map(Some)
+        Ok(self.take_singles())
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         let states = self.accumulators.iter().map(|accumulator| accumulator.size()).sum::<usize>();
-        let singles = self.singles.iter().flatten().map(|column| column.get_array_memory_size()).sum::<usize>();
+        let singles = self.singles.as_ref().map_or(0, Rows::bytes);
         self.groups.bytes() + states + singles + self.numbers.capacity() * size_of::<usize>()
     }
 
-    /// All states that are left.
-    pub fn take(&mut self) -> Result<Vec<ArrayRef>> {
+    /// All that is left.
+    pub fn take(&mut self) -> Result<Rows> {
         // At most one of both has rows: singles are taken before groups are found again.
-        if self.single_rows > 0 { self.take_singles() } else { self.take_groups() }
+        match self.take_singles() {
+            Some(singles) => Ok(singles),
+            None => self.take_groups(),
+        }
     }
 
-    fn take_groups(&mut self) -> Result<Vec<ArrayRef>> {
+    fn take_groups(&mut self) -> Result<Rows> {
         let mut columns = self.groups.take().map_err(to_datafusion)?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);
         }
         self.rows = 0;
-        self.metrics.states.add(columns[0].len());
-        Ok(columns)
+        self.is_estimated = false;
+        let states = Rows::of(Layout::States, columns);
+        self.metrics.partitioned.add(states.len());
+        Ok(states)
     }
 
-    fn take_singles(&mut self) -> Result<Vec<ArrayRef>> {
-        let singles = std::mem::take(&mut self.singles);
-        self.metrics.states.add(std::mem::take(&mut self.single_rows));
-        let column = |number: usize| {
-            let parts: Vec<&dyn Array> = singles.iter().map(|columns| columns[number].as_ref()).collect();
-            Ok(concat(&parts)?)
-        };
-        (0..self.functions.states().fields().len()).map(column).collect()
+    fn take_singles(&mut self) -> Option<Rows> {
+        let singles = self.singles.take()?;
+        self.metrics.partitioned.add(singles.len());
+        Some(singles)
     }
 }

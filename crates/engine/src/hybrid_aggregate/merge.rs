@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -14,8 +14,8 @@ use futures::StreamExt;
 use overspill_join::grouping::Groups;
 
 use super::files::Files;
-use super::functions::Functions;
-use super::partitions::{Part, StatePartitions};
+use super::functions::{Accumulators, Functions, Layout};
+use super::partitions::{Part, Rows, StatePartitions};
 use crate::join_execution::to_datafusion;
 use crate::memory::RAISE_MEMORY_LIMIT;
 
@@ -32,7 +32,7 @@ pub(super) struct Merge {
     /// The parts that are to be merged; the last comes next.
     parts: Vec<Part>,
     groups: Groups,
-    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    accumulators: Accumulators,
     numbers: Vec<usize>,
     /// Pays for the groups, and then for their results until the next part is merged.
     memory: MemoryReservation,
@@ -94,13 +94,14 @@ impl Merge {
         let mut split = None;
         for block in &part.blocks.blocks {
             let _timer = elapsed.timer();
-            self.add(&block.rows(&part.partitions), part.level, &mut split)?;
+            self.add(block.layout, block.rows(&part.partitions), part.level, &mut split)?;
         }
-        if let Some((files, file)) = self.files.clone().zip(part.file) {
-            let mut rows = files.read(file);
+        for (layout, file) in part.files {
+            let Some(files) = self.files.clone() else { return internal_err!("an aggregate has files without a disk") };
+            let mut rows = files.read(layout, file);
             while let Some(batch) = rows.next().await {
                 let _timer = elapsed.timer();
-                self.add(batch?.columns(), part.level, &mut split)?;
+                self.add(layout, batch?.columns().to_vec(), part.level, &mut split)?;
             }
         }
         let _timer = elapsed.timer();
@@ -112,19 +113,23 @@ impl Merge {
     }
 
     /// Adds rows to the groups, or to the parts that this part is split into.
-    fn add(&mut self, columns: &[ArrayRef], level: u32, split: &mut Option<StatePartitions>) -> Result<()> {
+    fn add(
+        &mut self,
+        layout: Layout,
+        columns: Vec<ArrayRef>,
+        level: u32,
+        split: &mut Option<StatePartitions>,
+    ) -> Result<()> {
         if columns[0].is_empty() {
             return Ok(());
         }
         if let Some(split) = split {
-            return split.add(columns);
+            return split.add(&Rows::of(layout, columns));
         }
         self.numbers.clear();
         self.groups.number(&columns[..self.functions.keys()], &mut self.numbers).map_err(to_datafusion)?;
         let groups = self.groups.len();
-        for (accumulator, states) in self.accumulators.iter_mut().zip(self.functions.split(columns)) {
-            accumulator.merge_batch(states, &self.numbers, groups)?;
-        }
+        self.functions.merge(&mut self.accumulators, (layout, &columns), &self.numbers, groups)?;
         let bytes = self.bytes();
         // In steps, as the pool is shared.
         let has_room = bytes <= self.memory.size()
@@ -145,7 +150,7 @@ impl Merge {
         // The table of these groups is too large for those of a part of them.
         self.groups = self.functions.groups()?;
         self.memory.free();
-        parts.add(&states)?;
+        parts.add(&Rows::of(Layout::States, states))?;
         *split = Some(parts);
         Ok(())
     }

@@ -9,9 +9,9 @@ use datafusion::physical_plan::metrics::{
 pub(super) struct InputMetrics {
     /// The time that it computes.
     pub time: Time,
-    /// Rows of states that it left to the output streams.
-    pub states: Count,
-    /// Rows that became states of their own.
+    /// Rows and states that it left to the output streams.
+    pub partitioned: Count,
+    /// Rows that it did not group.
     pub ungrouped: Count,
 }
 
@@ -33,7 +33,7 @@ impl Metrics {
         };
         InputMetrics {
             time: MetricBuilder::new(&self.set).subset_time("input_time", partition),
-            states: rows("state_rows"),
+            partitioned: rows("partitioned_rows"),
             ungrouped: rows("ungrouped_rows"),
         }
     }

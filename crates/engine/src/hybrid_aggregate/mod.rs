@@ -1,16 +1,17 @@
-//! Aggregates with groups, by keys of fixed width: groups of each stream in a cache, then of each partition.
+//! Aggregates with groups: those of each stream in a cache, then those of each partition.
 //!
-//! [`HybridAggregateExec`] stands for three of DataFusion's nodes: a partial aggregate, a repartition by the groups' keys, and a final aggregate.
+//! [`HybridAggregateExec`] stands for three of DataFusion's nodes, a partial aggregate, a repartition by the groups' keys, and a final aggregate; or for one
+//! that does all of it, where groups are in one stream each.
 //!
 //! ```text
 //! input streams                                                   output streams
 //! rows ---> groups of the stream, as many as fit a cache --\  /--> groups of one partition after the other --->
 //!      \                                                    \/
-//!       `-> states of single rows, if few are of one group --> partitions of states, in memory or in files
+//!       `-> rows as they are, if few are of one group --> partitions of rows and states, in memory or in files
 //! ```
 //!
 //! A stream adds rows to a table of groups ([`local`]). If the table is full, its states are partitioned by the hash of their keys
-//! ([`partitions`]), and it starts anew. If its groups have hardly more than one row each, the next rows are partitioned as they are. So each table,
+//! ([`partitions`]), and it starts anew. If its first rows show that its groups will have hardly more than one row each, the next rows are partitioned as they are. So each table,
 //! here and when the states of a partition are merged ([`merge`]), stays in a cache however many groups there are: two phases with a small
 //! table first, as in Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 4.4.
 //!

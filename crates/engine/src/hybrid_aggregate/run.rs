@@ -1,5 +1,6 @@
 //! One execution of the node.
 
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -24,6 +25,13 @@ use super::partitions::{Part, StatePartitions};
 /// The parts of each output that has not taken them.
 type Parts = Arc<Mutex<Vec<Option<Vec<Part>>>>>;
 
+/// The streams of an execution.
+pub(super) struct Streams {
+    /// Those of the input. Rows of a group are in no others.
+    pub inputs: Range<usize>,
+    pub outputs: Range<usize>,
+}
+
 /// The inputs of one execution, which the first output that is polled reads, and the outputs that have not begun.
 pub(super) struct Run {
     functions: Arc<Functions>,
@@ -33,49 +41,51 @@ pub(super) struct Run {
     context: Arc<TaskContext>,
     /// Ends when all inputs have been read. If the last output is dropped before, tasks end as well.
     inputs: Shared<BoxFuture<'static, Result<Parts, Arc<DataFusionError>>>>,
+    outputs: Range<usize>,
     /// Whether each output has begun.
     begun: Vec<bool>,
 }
 
 impl Run {
-    /// Executes `input`, for `outputs` streams with the columns of `schema`.
+    /// Executes `input`, for streams with the columns of `schema`.
     pub fn new(
-        functions: &Arc<Functions>,
+        (functions, schema): (&Arc<Functions>, &SchemaRef),
         input: &Arc<dyn ExecutionPlan>,
-        (schema, outputs): (SchemaRef, usize),
+        Streams { inputs: partitions, outputs }: Streams,
         metrics: Metrics,
         context: Arc<TaskContext>,
     ) -> Result<Self> {
         let files = Files::new(functions, &metrics, &context);
-        let partitions = StatePartitions::new(functions, outputs, 0, files.clone(), context.memory_pool());
-        let partitions = Arc::new(partitions);
+        let states = StatePartitions::new(functions, outputs.len(), 0, files.clone(), context.memory_pool());
+        let states = Arc::new(states);
         let mut inputs = vec![];
-        for partition in 0..input.properties().output_partitioning().partition_count() {
+        for partition in partitions {
             let consumer = MemoryConsumer::new(format!("HybridAggregateExec input[{partition}]"));
             let metrics = metrics.of_input(partition);
             inputs.push(InputStream {
                 rows: input.execute(partition, Arc::clone(&context))?,
                 groups: LocalGroups::new(functions, metrics.clone())?,
-                partitions: Arc::clone(&partitions),
+                partitions: Arc::clone(&states),
                 memory: consumer.with_can_spill(true).register(context.memory_pool()),
                 metrics,
             });
         }
-        let inputs = read_all(inputs, partitions).map(|parts| parts.map_err(Arc::new));
+        let inputs = read_all(inputs, states).map(|parts| parts.map_err(Arc::new));
         Ok(Self {
             functions: Arc::clone(functions),
-            schema,
+            schema: Arc::clone(schema),
             files,
             metrics,
             context,
             inputs: inputs.boxed().shared(),
-            begun: vec![false; outputs],
+            begun: vec![false; outputs.len()],
+            outputs,
         })
     }
 
     /// Whether an output has begun.
     pub fn has_begun(&self, output: usize) -> bool {
-        self.begun[output]
+        self.begun[output - self.outputs.start]
     }
 
     /// Whether all outputs have begun.
@@ -85,13 +95,14 @@ impl Run {
 
     /// The stream of an output.
     pub fn begin(&mut self, output: usize) -> Result<SendableRecordBatchStream> {
-        self.begun[output] = true;
+        let number = output - self.outputs.start;
+        self.begun[number] = true;
         let of_output = (output, self.metrics.of_output(output));
         let mut merge = Merge::new(&self.functions, &self.schema, of_output, self.files.clone(), &self.context)?;
         let inputs = self.inputs.clone();
         let batches = async move {
             let parts = inputs.await.map_err(DataFusionError::Shared)?;
-            let Some(parts) = parts.lock()[output].take() else {
+            let Some(parts) = parts.lock()[number].take() else {
                 return internal_err!("output {output} of an aggregate began twice");
             };
             merge.begin(parts);
@@ -132,11 +143,11 @@ impl InputStream {
     async fn read(mut self) -> Result<()> {
         while let Some(batch) = self.rows.next().await.transpose()? {
             let _timer = self.metrics.time.timer();
-            if let Some(states) = self.groups.add(&batch)? {
-                self.partitions.add(&states)?;
+            if let Some(rows) = self.groups.add(&batch)? {
+                self.partitions.add(&rows)?;
             }
             let bytes = self.groups.bytes();
-            // The states of a table that gets no memory are partitioned early, in files if there is no other room.
+            // A table that gets no memory is partitioned early, in files if there is no other room.
             if bytes > self.memory.size() && self.memory.try_resize(bytes).is_err() {
                 self.partitions.add(&self.groups.take()?)?;
             }

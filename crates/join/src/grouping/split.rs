@@ -11,12 +11,12 @@ pub struct HashSplit {
     pub level: u32,
 }
 
-/// Rows in the order of their partitions.
+/// The order of rows by partition. Rows of a partition keep their order.
 #[derive(Debug)]
 pub struct PartitionedRows {
-    /// The numbers of the rows. Those of a partition are in ascending order.
-    pub order: Vec<u32>,
-    /// Where each partition begins in `order`, and where the last one ends.
+    /// The place of each row.
+    pub(super) places: Vec<u32>,
+    /// Where each partition begins, and where the last one ends.
     pub starts: Vec<u32>,
 }
 
@@ -49,10 +49,11 @@ impl HashSplit {
         let partition_of =
             |hash: u64| output(hash) as usize * fanout + usize::from((hash >> shift) as u8) * fanout / 256;
         let mut starts = vec![0_u32; self.partitions() + 1];
-        let mut partitions = vec![0_u32; hashes.len()];
-        for (partition, hash) in partitions.iter_mut().zip(hashes) {
+        let mut places = vec![0_u32; hashes.len()];
+        // First the partition of each row, then its place.
+        for (place, hash) in places.iter_mut().zip(hashes) {
             let number = partition_of(*hash);
-            *partition = number as u32;
+            *place = number as u32;
             starts[number + 1] += 1;
         }
         let mut rows = 0;
@@ -61,12 +62,11 @@ impl HashSplit {
             *start = rows;
         }
         let mut next = starts.clone();
-        let mut order = vec![0_u32; hashes.len()];
-        for (row, partition) in partitions.iter().enumerate() {
-            let place = &mut next[*partition as usize];
-            order[*place as usize] = row as u32;
-            *place += 1;
+        for place in &mut places {
+            let next = &mut next[*place as usize];
+            *place = *next;
+            *next += 1;
         }
-        PartitionedRows { order, starts }
+        PartitionedRows { places, starts }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{JoinError, Result};
 use crate::keys::Word;
 
 /// Rows whose slots are prefetched together.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 /// The least number of slots.
 const LEAST_SLOTS: usize = 1024;
@@ -26,6 +26,13 @@ pub(super) struct GroupTable<W: Word> {
 impl<W: Word> GroupTable<W> {
     pub fn new() -> Self {
         Self { slots: Vec::new(), keys: Vec::new(), null: None }
+    }
+
+    /// A table of these keys, by their numbers. `null` is that of the rows without a key.
+    pub fn of(keys: Vec<W>, null: Option<usize>) -> Result<Self> {
+        let mut table = Self { slots: Vec::new(), keys, null };
+        table.reserve(0)?;
+        Ok(table)
     }
 
     pub fn len(&self) -> usize {
@@ -107,7 +114,7 @@ impl<W: Word> GroupTable<W> {
             }
         }
         self.keys.push(word);
-        // `reserve` has refused numbers of more than 32 bits.
+        // `slots_for` has refused numbers of more than 32 bits.
         self.slots[slot] = word.entry(self.keys.len() as u32, hash as u32);
         self.keys.len() - 1
     }
@@ -131,11 +138,7 @@ impl<W: Word> GroupTable<W> {
         if keys * 2 <= self.slots.len() {
             return Ok(());
         }
-        if keys >= u32::MAX as usize {
-            let text = "A partition of an aggregate has more than 2^32 - 2 groups. Raise datafusion.execution.target_partitions.";
-            return Err(JoinError::Limit(text.to_owned()));
-        }
-        let slots = (keys * 2).next_power_of_two().max(LEAST_SLOTS);
+        let slots = slots_for(keys)?;
         self.slots = vec![W::Entry::default(); slots];
         let (mask, shift) = (slots - 1, self.shift());
         for (number, word) in self.keys.iter().enumerate().filter(|(number, _)| self.null != Some(*number)) {
@@ -148,4 +151,14 @@ impl<W: Word> GroupTable<W> {
         }
         Ok(())
     }
+}
+
+/// The number of slots of which this many keys occupy at most half. Refuses numbers of more than 32 bits.
+pub(super) fn slots_for(keys: usize) -> Result<usize> {
+    if keys >= u32::MAX as usize / 2 {
+        let text =
+            "A partition of an aggregate has more than 2^31 - 2 groups. Raise datafusion.execution.target_partitions.";
+        return Err(JoinError::Limit(text.to_owned()));
+    }
+    Ok((keys * 2).next_power_of_two().max(LEAST_SLOTS))
 }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Int8Array, Int16Array, Int32Array, Int64Array,
-    UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float64Array,
+    Int8Array, Int16Array, Int32Array, Int64Array, LargeStringArray, StringArray, StringViewArray, UInt64Array,
 };
 use arrow::compute::{concat, take};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, UInt64Type, i256};
 use arrow::row::{RowConverter, SortField};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Groups, HashSplit};
+use super::{Groups, HashSplit, PartitionedRows, Table};
 
 /// A column of `kind`, with values of a small range around zero, or of all.
 fn column(kind: usize, rows: usize, has_nulls: bool, random: &mut StdRng) -> ArrayRef {
@@ -32,35 +32,43 @@ fn column(kind: usize, rows: usize, has_nulls: bool, random: &mut StdRng) -> Arr
         4 => Arc::new(values.map(|value| Some(value? > 0)).collect::<BooleanArray>()),
         5 => Arc::new(values.map(|value| Some(value? as i32)).collect::<Date32Array>()),
         6 => Arc::new(values.map(|value| Some(value? as u64)).collect::<UInt64Array>()),
-        _ => {
+        7 => {
             let column: Decimal128Array = values.map(|value| Some(value? / 100)).collect();
             Arc::new(column.with_precision_and_scale(38, 3).unwrap())
         }
+        8 => Arc::new(values.map(|value| Some((value? as u8).to_string())).collect::<StringArray>()),
+        9 => Arc::new(values.map(text).collect::<StringViewArray>()),
+        10 => Arc::new(values.map(text).collect::<LargeStringArray>()),
+        _ => Arc::new(values.map(|value| Some(value?.to_le_bytes()[..3].to_vec())).collect::<BinaryArray>()),
     }
+}
+
+/// Kinds of columns.
+const KINDS: usize = 12;
+
+/// Texts, some of which end in zeros: of up to 20 bytes for numbers around zero.
+fn text(value: Option<i128>) -> Option<String> {
+    let value = value?;
+    Some(match value % 4 {
+        0 => String::new(),
+        1 => "\0".repeat((value % 3).unsigned_abs() as usize),
+        2 => format!("{value}"),
+        _ if value.abs() < 20 => format!("{value:020}"),
+        _ => format!("ä prefix of many bytes {value}"),
+    })
 }
 
 #[test]
 fn groups_are_numbered_by_their_first_rows() {
     let mut random = StdRng::seed_from_u64(7);
-    let mut widths = [0; 3];
-    for _ in 0..300 {
-        let kinds: Vec<usize> = (0..random.random_range(1..5)).map(|_| random.random_range(0..8)).collect();
+    let mut tables = [0; 4];
+    for _ in 0..500 {
+        let kinds: Vec<usize> = (0..random.random_range(1..5)).map(|_| random.random_range(0..KINDS)).collect();
         let has_nulls: Vec<bool> = kinds.iter().map(|_| random.random_bool(0.5)).collect();
         let sample: Vec<_> = kinds.iter().map(|kind| column(*kind, 0, false, &mut random)).collect();
         let types: Vec<(DataType, bool)> =
             sample.iter().zip(&has_nulls).map(|(column, nulls)| (column.data_type().clone(), *nulls)).collect();
-        let bits: usize = types
-            .iter()
-            .map(|(data_type, nulls)| {
-                data_type.primitive_width().map_or(1, |bytes| bytes * 8) + usize::from(*nulls && types.len() > 1)
-            })
-            .sum();
-        let Some(mut groups) = Groups::try_new(&types) else {
-            assert!(bits > 192, "{types:?}");
-            continue;
-        };
-        assert!(bits <= 192, "{types:?}");
-        widths[(bits - 1) / 64] += 1;
+        let mut groups = Groups::try_new(&types).unwrap();
         // Twice: groups that were taken are forgotten.
         for _ in 0..2 {
             let fields = types.iter().map(|(data_type, _)| SortField::new(data_type.clone())).collect();
@@ -87,6 +95,12 @@ fn groups_are_numbered_by_their_first_rows() {
             }
             assert_eq!(groups.len(), expected.len());
             assert!(groups.bytes() >= groups.len() * 16 && groups.is_empty() == expected.is_empty());
+            tables[match groups.table {
+                Table::Word64(_) => 0,
+                Table::Word128(_) => 1,
+                Table::Word192(_) => 2,
+                Table::Rows(_) => 3,
+            }] += 1;
             for (number, taken) in groups.take().unwrap().iter().enumerate() {
                 let parts: Vec<&dyn Array> = first_rows.iter().map(|columns| columns[number].as_ref()).collect();
                 if parts.is_empty() {
@@ -98,12 +112,12 @@ fn groups_are_numbered_by_their_first_rows() {
             assert!(groups.is_empty());
         }
     }
-    assert!(widths.iter().all(|tried| *tried > 20), "{widths:?}");
+    assert!(tables.iter().all(|tried| *tried > 20), "{tables:?}");
 }
 
 #[test]
 fn other_types_are_not_packed() {
-    for data_type in [DataType::Utf8, DataType::Float64, DataType::Null, DataType::Decimal256(40, 0)] {
+    for data_type in [DataType::Float64, DataType::Null, DataType::Decimal256(40, 0)] {
         assert!(Groups::try_new(&[(DataType::Int32, false), (data_type, true)]).is_none());
     }
     assert!(Groups::try_new(&[]).is_none());
@@ -136,11 +150,15 @@ fn rows_are_divided_by_their_hash() {
             level: random.random_range(0..=HashSplit::MOST_LEVEL),
         };
         let rows = split.rows(&hashes);
-        assert_eq!((rows.starts.len(), rows.order.len()), (split.partitions() + 1, hashes.len()));
+        assert_eq!(rows.starts.len(), split.partitions() + 1);
         assert_eq!((rows.starts[0], rows.starts[split.partitions()] as usize), (0, hashes.len()));
+        let numbers: ArrayRef = Arc::new((0..hashes.len() as u64).collect::<UInt64Array>());
+        let ordered = rows.ordered(&parts(&numbers, &mut random).iter().map(AsRef::as_ref).collect::<Vec<_>>());
+        let ordered = ordered.unwrap();
+        let numbers = ordered.as_primitive::<UInt64Type>().values();
         let mut seen = vec![false; hashes.len()];
         for partition in 0..split.partitions() {
-            let rows = &rows.order[rows.starts[partition] as usize..rows.starts[partition + 1] as usize];
+            let rows = &numbers[rows.starts[partition] as usize..rows.starts[partition + 1] as usize];
             assert!(rows.is_sorted());
             for row in rows.iter().map(|row| *row as usize) {
                 assert!(!std::mem::replace(&mut seen[row], true));
@@ -149,5 +167,76 @@ fn rows_are_divided_by_their_hash() {
                 assert_eq!(usize::from(byte) * split.fanout / 256, partition % split.fanout);
             }
         }
+    }
+}
+
+/// Slices of a column that follow each other, each of an array that begins before it.
+fn parts(column: &ArrayRef, random: &mut StdRng) -> Vec<ArrayRef> {
+    let (mut parts, mut first) = (vec![], 0);
+    while first < column.len() || parts.is_empty() {
+        let rows = random.random_range(0..=column.len() - first);
+        parts.push(column.slice(first, rows));
+        first += rows;
+    }
+    parts
+}
+
+#[test]
+fn columns_are_ordered_by_partition() {
+    let mut random = StdRng::seed_from_u64(5);
+    for round in 0..200 {
+        let rows = random.random_range(0..3000);
+        let hashes: Vec<u64> = (0..rows).map(|_| random.random()).collect();
+        let split = HashSplit { outputs: 3, fanout: 8, level: 0 };
+        let partitioned = split.rows(&hashes);
+        let numbers: ArrayRef = Arc::new((0..rows as u64).collect::<UInt64Array>());
+        let order = partitioned.ordered(&[&numbers]).unwrap();
+        let column: ArrayRef = match round % 14 {
+            KINDS => Arc::new((0..rows).map(|_| Some(random.random::<f64>())).collect::<Float64Array>()),
+            13 => Arc::new(Decimal256Array::from_iter_values((0..rows).map(|_| i256::from_i128(random.random())))),
+            kind => column(kind, rows, random.random_bool(0.5), &mut random),
+        };
+        assert!(PartitionedRows::orders(column.data_type()));
+        let parts = parts(&column, &mut random);
+        let ordered = partitioned.ordered(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap();
+        assert_eq!(ordered.as_ref(), take(&column, &order, None).unwrap().as_ref());
+    }
+    assert!(!PartitionedRows::orders(&DataType::Null));
+}
+
+/// Values that lie further and further apart, and longer and longer texts: keys get more and more bits until they are rows.
+#[test]
+fn keys_are_packed_anew() {
+    let types = [(DataType::Int64, true), (DataType::UInt64, false), (DataType::Utf8View, true)];
+    let mut groups = Groups::try_new(&types).unwrap();
+    let columns: [ArrayRef; 3] = [
+        Arc::new(
+            (0..640_u64)
+                .map(|row| (row % 7 != 0).then(|| ((1_i64 << (row / 10)) / 3).wrapping_neg()))
+                .collect::<Int64Array>(),
+        ),
+        Arc::new((0..640_u64).map(|row| Some((u64::MAX >> (63 - row / 10)) - row % 2)).collect::<UInt64Array>()),
+        Arc::new((0..640).map(|row| (row % 5 != 0).then(|| "x".repeat(row / 30))).collect::<StringViewArray>()),
+    ];
+    let rows =
+        RowConverter::new(types.iter().map(|(data_type, _)| SortField::new(data_type.clone())).collect()).unwrap();
+    let rows = rows.convert_columns(&columns).unwrap();
+    let (mut expected, mut first_rows, mut numbers, mut tables) = (HashMap::new(), vec![], vec![], vec![]);
+    for first in (0..640).step_by(10) {
+        groups.number(&columns.each_ref().map(|column| column.slice(first, 10)), &mut numbers).unwrap();
+        tables.push(std::mem::discriminant(&groups.table));
+    }
+    for (row, number) in numbers.into_iter().enumerate() {
+        let next = expected.len();
+        assert_eq!(number, *expected.entry(rows.row(row).owned()).or_insert(next), "row {row}");
+        if number == next {
+            first_rows.push(row as u64);
+        }
+    }
+    tables.dedup();
+    assert_eq!(tables.len(), 4);
+    let first_rows = UInt64Array::from(first_rows);
+    for (taken, column) in groups.take().unwrap().iter().zip(&columns) {
+        assert_eq!(taken.as_ref(), take(column, &first_rows, None).unwrap().as_ref());
     }
 }

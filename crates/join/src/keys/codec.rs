@@ -364,14 +364,14 @@ pub(crate) fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
     let data_type = column.data_type();
     match (data_type.is_floating(), data_type.primitive_width()) {
         // SQL treats -0.0 and 0.0 as equal; a value is one of the two if all its bits except the sign are zero.
-        (true, Some(2)) => append_bits(words, column, |bits: u16| if bits << 1 == 0 { 0 } else { bits.into() }),
-        (true, Some(4)) => append_bits(words, column, |bits: u32| if bits << 1 == 0 { 0 } else { bits.into() }),
-        (true, Some(8)) => append_bits(words, column, |bits: u64| if bits << 1 == 0 { 0 } else { bits.into() }),
-        (_, Some(1)) => append_bits::<u8, _>(words, column, u128::from),
-        (_, Some(2)) => append_bits::<u16, _>(words, column, u128::from),
-        (_, Some(4)) => append_bits::<u32, _>(words, column, u128::from),
-        (_, Some(8)) => append_bits::<u64, _>(words, column, u128::from),
-        (_, Some(16)) => append_bits(words, column, |bits: i128| bits as u128),
+        (true, Some(2)) => append_bits(words, column, 16, |bits: u16| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (true, Some(4)) => append_bits(words, column, 32, |bits: u32| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (true, Some(8)) => append_bits(words, column, 64, |bits: u64| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (_, Some(1)) => append_bits::<u8, _>(words, column, 8, u128::from),
+        (_, Some(2)) => append_bits::<u16, _>(words, column, 16, u128::from),
+        (_, Some(4)) => append_bits::<u32, _>(words, column, 32, u128::from),
+        (_, Some(8)) => append_bits::<u64, _>(words, column, 64, u128::from),
+        (_, Some(16)) => append_bits(words, column, 128, |bits: i128| bits as u128),
         _ => {
             // Only truth values have another width and no row format.
             let values = column.as_boolean();
@@ -382,8 +382,13 @@ pub(crate) fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
     }
 }
 
-fn append_bits<T: ArrowNativeType, W: Packed>(words: &mut [W], column: &ArrayRef, bits: impl Fn(T) -> u128) {
-    let width = size_of::<T>() * 8;
+/// Appends `width` bits of each value to its word, or zeros for a null. `bits` gives no higher ones.
+pub(crate) fn append_bits<T: ArrowNativeType, W: Packed>(
+    words: &mut [W],
+    column: &ArrayRef,
+    width: usize,
+    bits: impl Fn(T) -> u128,
+) {
     let values = bits_of::<T>(column);
     match column.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => {

@@ -13,5 +13,5 @@ mod tests;
 
 pub use bytes::KeyBytes;
 pub use codec::{KeyCodec, KeyData, Keys};
-pub(crate) use codec::{Packed, append_column, bits_of};
+pub(crate) use codec::{Packed, append_bits, append_column, bits_of};
 pub(crate) use word::Word;
