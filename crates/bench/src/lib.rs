@@ -23,8 +23,10 @@ mod rank_gpu;
 mod report;
 mod schedule;
 pub mod spill;
+mod suite;
 mod threads;
-pub mod tpch;
+mod tpcds;
+mod tpch;
 
 use std::io::Write;
 
@@ -43,6 +45,7 @@ pub use kinds::KindsArgs;
 pub use load::{LoadArgs, LoadPolicy, LoadUsers};
 pub use operator_join::OperatorJoinArgs;
 pub use schedule::{CpuModel, ScheduleArgs, Shown};
+pub use suite::{Numbers, SuiteArgs};
 
 /// The arguments of `overspill bench`.
 #[derive(Debug, Clone, Args)]
@@ -63,7 +66,10 @@ pub enum Experiment {
     Peers(peers::PeersArgs),
     /// The 22 queries of TPC-H, with Overspill's joins and DataFusion's, beside DuckDB and Polars
     #[command(after_help = engines::ENVIRONMENT)]
-    Tpch(tpch::TpchArgs),
+    Tpch(SuiteArgs),
+    /// The 99 queries of TPC-DS, with Overspill's operators and DataFusion's, beside DuckDB and Polars
+    #[command(after_help = engines::ENVIRONMENT)]
+    Tpcds(SuiteArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -105,7 +111,8 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     tokio::task::spawn_blocking(move || match args.experiment {
         Experiment::Spill(args) => spill::run(&args),
         Experiment::Peers(args) => peers::run(&args),
-        Experiment::Tpch(args) => tpch::run(&args),
+        Experiment::Tpch(args) => tpch::SUITE.run(&args, &mut std::io::stdout()),
+        Experiment::Tpcds(args) => tpcds::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

@@ -13,7 +13,7 @@ use crate::datagen::{self, Compression, tpch_tables};
 use crate::engines::{Engine, OVERSPILL, Session, Terms, VERSION};
 use crate::process::program;
 use crate::report::{failed, machine, median, slow_build, sql_text, tell, write_file};
-use crate::tpch::query_text;
+use crate::tpch;
 
 /// The allowed time of a choice, as a multiple of the best, and the share of points that must keep to it.
 const TOLERANCE: f64 = 1.15;
@@ -218,7 +218,7 @@ fn odd(rows: u64, share: f64) -> u64 {
 
 fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points: &mut Vec<Point>) -> Result<()> {
     const ROWS: f64 = 6e6;
-    let tables = datagen::TpchArgs {
+    let tables = datagen::TablesArgs {
         scale: (args.max_tuples as f64 / ROWS).min(1.0),
         dir: PathBuf::from(folder),
         compression: Compression::Snappy,
@@ -233,7 +233,7 @@ fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points
     session.execute("CREATE INDEX lines ON lineitem (l_orderkey)")?;
     session.execute("CREATE INDEX orders ON orders (o_orderkey)")?;
     for number in TPCH {
-        let query = query_text(number)?.replace('\n', " ");
+        let query = tpch::SUITE.query_text(number)?.replace('\n', " ");
         let query = query.trim().trim_end_matches(';');
         points.push(measure(session, "TPC-H", format!("query {number}"), query, args.runs.get())?);
     }

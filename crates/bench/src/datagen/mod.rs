@@ -3,13 +3,16 @@
 mod join;
 mod keys;
 mod table_file;
+mod tables;
+mod tpcds;
 mod tpch;
 
 pub(crate) use join::TablePair;
 pub use join::{JoinArgs, JoinOutput, Workload};
 pub(crate) use keys::{Permutation, SPARSE_BITS};
 pub use table_file::{Compression, Format};
-pub use tpch::TpchArgs;
+pub use tables::TablesArgs;
+pub(crate) use tpcds::{generate as generate_tpcds, names as tpcds_tables};
 pub(crate) use tpch::{columns as tpch_columns, generate as generate_tpch, names as tpch_tables, table as tpch_table};
 
 use std::num::NonZeroUsize;
@@ -31,7 +34,9 @@ pub struct DatagenArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Data {
     /// The eight tables of TPC-H, a Parquet file each
-    Tpch(TpchArgs),
+    Tpch(TablesArgs),
+    /// The 24 tables of TPC-DS, a Parquet file each
+    Tpcds(TablesArgs),
     /// Two tables to join, r and s, with the workloads of the papers
     Join(JoinArgs),
 }
@@ -47,6 +52,7 @@ pub enum Data {
 pub fn run(args: &DatagenArgs) -> Result<()> {
     match &args.data {
         Data::Tpch(args) => tpch::generate(args, &mut std::io::stdout()),
+        Data::Tpcds(args) => tpcds::generate(args, &mut std::io::stdout()),
         Data::Join(args) => join::generate(args, &mut std::io::stdout()),
     }
 }

@@ -1,4 +1,4 @@
-"""A shell over an engine of Python's, for `overspill bench peers` and `overspill bench tpch`.
+"""A shell over an engine of Python's, for `overspill bench peers`, `overspill bench tpch` and `overspill bench tpcds`.
 
     python -c SCRIPT ENGINE THREADS
 
@@ -25,6 +25,8 @@ class DuckDb:
         self.connection = duckdb.connect(config=config)
         # It takes a script without a file for a person.
         self.connection.execute("SET enable_progress_bar = false")
+        # Where nulls come among sorted rows decides which rows a limit leaves.
+        self.connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
 
     def load(self, name, path):
         path = path.replace("'", "''")

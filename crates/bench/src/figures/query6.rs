@@ -119,7 +119,7 @@ async fn time(
         .build();
     let session = SessionContext::new_with_state(state);
     session.register_table("lineitem", Arc::clone(table) as _)?;
-    let sql = tpch::query_text(QUERY)?;
+    let sql = tpch::SUITE.query_text(QUERY)?;
     let mut seconds = vec![];
     let mut rows_on_gpu = 0;
     let runs = bench.runs_of(device != DeviceKind::Cpu);

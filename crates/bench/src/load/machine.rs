@@ -16,7 +16,8 @@ use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt, QueryUse
 
 use super::LoadArgs;
 use crate::report::{median, tell};
-use crate::tpch::{answer, query};
+use crate::suite::answer;
+use crate::tpch;
 
 /// The end of the names of queries' files.
 const QUERY: &str = "sql";
@@ -123,7 +124,9 @@ impl Machine {
                     texts.push((name, sql));
                 }
             }
-            None => texts.extend(query::all().into_iter().map(|query| (format!("q{}", query.number), query.sql))),
+            None => {
+                texts.extend(tpch::SUITE.queries().into_iter().map(|query| (format!("q{}", query.number), query.sql)))
+            }
         }
         if texts.is_empty() {
             return exec_err!("There are no queries: their files end in .{QUERY}");

@@ -168,7 +168,7 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::without_gpus();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
     if args.queries.is_none() {
-        let tables = datagen::TpchArgs {
+        let tables = datagen::TablesArgs {
             scale: args.scale,
             dir: args.dir.clone(),
             compression: Compression::Snappy,

@@ -206,6 +206,21 @@ fn queries_of_tpch_are_measured_without_other_engines() {
 }
 
 #[test]
+fn queries_of_tpcds_are_measured_without_other_engines() {
+    let shell = Shell::new();
+    let words = "bench tpcds --scale 0.01 --runs 1 --query 3,96-97 --json f.json";
+    let run = shell.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("TPC-DS, scale factor 0.01") && run.out.contains("over 3 queries"), "{}", run.out);
+    let figures: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    let numbers =
+        figures["engines"][1]["queries"].as_array().unwrap().iter().map(|query| query["number"].as_u64().unwrap());
+    assert_eq!(numbers.collect::<Vec<_>>(), [3, 96, 97]);
+    let error = shell.fail(&["bench", "tpcds", "--query", "100"]);
+    assert!(error.contains("numbers 1 to 99"), "{error}");
+}
+
+#[test]
 fn the_emulated_device_is_named_as_no_gpu() {
     let shell = Shell::new();
     // Built for the tests of the kernels, and put among the libraries.

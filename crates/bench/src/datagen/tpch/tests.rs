@@ -8,7 +8,7 @@ use super::*;
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    args: TpchArgs,
+    args: TablesArgs,
 }
 
 fn generate_with(dir: &std::path::Path, options: &str) -> Result<()> {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::super::bench::Bench;
 use super::tables::Tables;
 use crate::report::failed;
-use crate::tpch::answer;
+use crate::suite::answer;
 
 /// Who decides where queries run.
 #[derive(Debug, Clone)]

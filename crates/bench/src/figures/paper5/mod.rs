@@ -123,7 +123,7 @@ fn contention(bench: &Bench) -> Result<Outcome> {
 fn contention_of_remark(bench: &Bench) -> Result<Outcome> {
     let scale = tpch_scale(bench);
     let runs = Runs::new(bench, scale, Tables::tpch(SCALE_FACTOR * scale)?)?;
-    let sql = tpch::query_text(REMARK)?;
+    let sql = tpch::SUITE.query_text(REMARK)?;
     let mixes: Vec<_> = AT_ONCE.map(|count| (count.to_string(), vec![sql.clone(); count])).into();
     let figure = Figure {
         name: "paper5-1",
@@ -176,7 +176,7 @@ fn micro(bench: &Bench) -> Result<Outcome> {
 fn tpch(bench: &Bench) -> Result<Outcome> {
     let scale = tpch_scale(bench);
     let runs = Runs::new(bench, scale, Tables::tpch(SCALE_FACTOR * scale)?)?;
-    let sqls = TPCH.iter().map(|number| tpch::query_text(*number)).collect::<Result<Vec<_>>>()?;
+    let sqls = TPCH.iter().map(|number| tpch::SUITE.query_text(*number)).collect::<Result<Vec<_>>>()?;
     let (cpu, gpu) = (Place::Cpu, Place::Gpu);
     // Table 4. What the paper calls Custom is its schedule with a fault, and Desired what it should have been.
     let environments = [

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
 
-use crate::datagen::{self, Compression, TpchArgs, scaled};
+use crate::datagen::{self, Compression, TablesArgs, scaled};
 
 /// The tables of the micro-benchmark: their names and rows (table 2), and the one that joins look up (section 6.3).
 pub(super) const SIZES: [(&str, u64); 3] = [("t28m", 28_000_000), ("t70m", 70_000_000), ("t112m", 112_000_000)];
@@ -47,7 +47,7 @@ impl Tables {
     /// The tables of TPC-H.
     pub fn tpch(scale: f64) -> Result<Self> {
         let folder = TempDir::new()?;
-        let args = TpchArgs {
+        let args = TablesArgs {
             scale,
             dir: folder.path().to_owned(),
             compression: Compression::Snappy,

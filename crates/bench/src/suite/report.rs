@@ -1,19 +1,19 @@
 //! Reports of the experiment: a table for people, JSON for programs, and a plot.
 
-use std::fmt::Write;
+use std::fmt::{Display, Formatter, Write};
 
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::{Value, json};
 
-use super::{Contender, Figures, Query};
+use super::{Contender, Figures, Query, Suite};
 use crate::engines::{HOST, Missing, Target};
 use crate::report::{list, median, size, slow_build, text};
 
-/// The name of the experiment in its JSON.
-pub(super) const EXPERIMENT: &str = "tpch";
-
 /// The allowed time of a query, as a multiple of the time with DataFusion's joins.
 const TOLERANCE: f64 = 1.05;
+
+/// How many of the queries in which Overspill does worst the table names.
+const WORST: usize = 5;
 
 /// The median of a query's runs.
 fn seconds(contender: &Contender, query: usize) -> Option<f64> {
@@ -33,6 +33,55 @@ fn slowdown(of: &Contender, to: &Contender, query: usize) -> Option<f64> {
     };
     let by_median = seconds(of, query)? / seconds(to, query)?;
     Some(by_median.min(fastest(of)? / fastest(to)?))
+}
+
+/// Overspill's seconds as multiples of another engine's, over the queries that both have finished.
+struct Ratios {
+    /// The ratio of each query with its number, the largest first.
+    queries: Vec<(usize, f64)>,
+    total: f64,
+    geometric_mean: f64,
+}
+
+impl Ratios {
+    /// `None` if there is no such query.
+    fn new(figures: &Figures, other: &Contender) -> Option<Self> {
+        let numbered = figures.queries.iter().enumerate();
+        let finished: Vec<(usize, f64, f64)> = numbered
+            .filter_map(|(place, query)| {
+                Some((query.number, seconds(figures.overspill(), place)?, seconds(other, place)?))
+            })
+            .collect();
+        let mut queries: Vec<_> = finished.iter().map(|(number, ours, theirs)| (*number, ours / theirs)).collect();
+        queries.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let logarithms: f64 = queries.iter().map(|(_, ratio)| ratio.ln()).sum();
+        let sum = |seconds: fn(&(usize, f64, f64)) -> f64| finished.iter().map(seconds).sum::<f64>();
+        (!queries.is_empty()).then(|| Self {
+            total: sum(|(_, ours, _)| *ours) / sum(|(.., theirs)| *theirs),
+            geometric_mean: (logarithms / queries.len() as f64).exp(),
+            queries,
+        })
+    }
+
+    fn worst(&self) -> &[(usize, f64)] {
+        &self.queries[..self.queries.len().min(WORST)]
+    }
+}
+
+/// A line of the table.
+impl Display for Ratios {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let worst: Vec<String> =
+            self.worst().iter().map(|(number, ratio)| format!("query {number} {ratio:.2} x")).collect();
+        write!(
+            f,
+            "total {:.2} x, geometric mean {:.2} x, over {} queries; most: {}",
+            self.total,
+            self.geometric_mean,
+            self.queries.len(),
+            worst.join(", ")
+        )
+    }
 }
 
 pub(super) fn targets(figures: &Figures) -> Vec<Target> {
@@ -68,8 +117,8 @@ pub(super) fn targets(figures: &Figures) -> Vec<Target> {
 
 pub(super) fn table(figures: &Figures) -> String {
     let mut text = format!(
-        "TPC-H, scale factor {}, {} threads, medians of {} runs, seconds\n{}\n",
-        figures.scale, figures.threads, figures.runs, figures.machine
+        "{}, scale factor {}, {} threads, medians of {} runs, seconds\n{}\n",
+        figures.suite.title, figures.scale, figures.threads, figures.runs, figures.machine
     );
     for note in figures.missing.iter().map(|missing| missing.reason.as_str()).chain(slow_build()) {
         _ = writeln!(text, "{note}");
@@ -95,6 +144,11 @@ pub(super) fn table(figures: &Figures) -> String {
         line(&query.number.to_string(), &|contender| seconds(contender, place));
     }
     line("total", &total);
+    _ = writeln!(text, "\nSeconds of Overspill to those of another engine:");
+    for contender in &figures.contenders[1..] {
+        let ratios = Ratios::new(figures, contender).map_or_else(|| "-".to_owned(), |ratios| ratios.to_string());
+        _ = writeln!(text, "{}: {ratios}", contender.engine.title());
+    }
     _ = write!(text, "\nPeak memory:");
     for contender in &figures.contenders {
         let memory = contender.peak_memory.map_or_else(|| "-".to_owned(), size);
@@ -102,11 +156,7 @@ pub(super) fn table(figures: &Figures) -> String {
     }
     _ = writeln!(text);
     for contender in &figures.contenders {
-        for (query, seconds) in figures.queries.iter().zip(&contender.seconds) {
-            if let Err(reason) = seconds {
-                _ = writeln!(text, "{} did not finish query {}: {reason}", contender.engine.name, query.number);
-            }
-        }
+        contender.failures(&figures.queries).for_each(|(.., failure)| _ = writeln!(text, "{failure}"));
     }
     for target in targets(figures) {
         _ = writeln!(text, "{target}");
@@ -123,20 +173,30 @@ pub(super) fn json(figures: &Figures) -> Value {
                     "number": query.number,
                     "median_seconds": seconds(contender, place),
                     "runs": runs.as_ref().ok(),
-                    "failed": runs.as_ref().err(),
+                    "failed": runs.as_ref().err().map(|failure| &failure.reason),
+                    "differs": runs.as_ref().err().is_some_and(|failure| failure.differs),
                 })
             })
             .collect();
+        let ratios = Ratios::new(figures, contender).map(|ratios| {
+            json!({
+                "queries": ratios.queries.len(),
+                "total": ratios.total,
+                "geometric_mean": ratios.geometric_mean,
+                "worst": ratios.worst().iter().map(|(number, ratio)| json!({ "number": number, "ratio": ratio })).collect::<Vec<_>>(),
+            })
+        });
         json!({
             "name": contender.engine.name,
             "version": contender.engine.version,
             "total_seconds": total(contender),
+            "overspill_to_it": ratios,
             "peak_memory_bytes": contender.peak_memory,
             "queries": queries,
         })
     };
     json!({
-        "experiment": EXPERIMENT,
+        "experiment": figures.suite.name,
         "version": env!("CARGO_PKG_VERSION"),
         "debug_assertions": cfg!(debug_assertions),
         "machine": figures.machine,
@@ -149,10 +209,10 @@ pub(super) fn json(figures: &Figures) -> Value {
 }
 
 /// The seconds of all engines, by query, of the chosen queries of an experiment's JSON.
-pub(super) fn figure(json: &Value, chosen: &[Query]) -> Figure {
+pub(super) fn figure(json: &Value, suite: &Suite, chosen: &[Query]) -> Figure {
     let mut figure = Figure {
-        name: EXPERIMENT,
-        title: "TPC-H",
+        name: suite.name,
+        title: suite.title,
         paper: "shorter is faster",
         machine: format!("{}, {} threads, scale factor {}", text(&json["machine"]), json["threads"], json["scale"]),
         x: Axis::named("query", chosen.iter().map(|query| query.number.to_string())),

@@ -39,9 +39,19 @@ pub(crate) fn are_same(one: &[String], other: &[String]) -> bool {
     })
 }
 
+/// The cells of a line of CSV.
+pub(super) fn cells(line: &str) -> Vec<&str> {
+    let mut quoted = false;
+    let is_end = |letter: char| {
+        quoted ^= letter == '"';
+        letter == ',' && !quoted
+    };
+    line.split(is_end).collect()
+}
+
 fn is_same(one: &str, other: &str) -> bool {
     one == other || {
-        let (one, other): (Vec<_>, Vec<_>) = (one.split(',').collect(), other.split(',').collect());
+        let (one, other) = (cells(one), cells(other));
         one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_cell(one, other))
     }
 }
@@ -54,14 +64,15 @@ fn is_same_cell(one: &str, other: &str) -> bool {
         (Ok(one), Ok(other), Some(digits), Some(others)) => {
             (one - other).abs() <= 0.1f64.powi(digits.min(others)).max(one.abs() * ROUNDING)
         }
-        (Ok(one), Ok(other), ..) => one == other,
-        _ => one == other,
+        (Ok(one), Ok(other), ..) => one == other || one.is_nan() && other.is_nan(),
+        // Python writes a row of a single null as an empty text in quotes.
+        _ => one.trim_matches('"') == other.trim_matches('"'),
     }
 }
 
-/// The number of rows, in words.
-pub(super) fn count(rows: &[String]) -> String {
-    format!("{} rows", rows.len())
+/// How rows differ from those of another engine.
+pub(super) fn difference(theirs: &[String], rows: &[String], engine: &str) -> String {
+    format!("{} rows, and {} of {engine}. {}", rows.len(), theirs.len(), first_difference(theirs, rows))
 }
 
 /// The first differing rows, in a sentence.
@@ -88,11 +99,20 @@ mod tests {
             ("a,1.5,x\nb,2,y", false),
             ("a,1.5,x,\nb,2,y\nb,2,z", false),
             ("A,1.5,x\nb,2,y\nb,2,z", false),
+            ("\"a\",1.5,x\nb,2,y\nb,2,z", true),
         ] {
             assert_eq!(are_same(&answer, &rows(other)), same, "{other}");
         }
         assert!(is_same("16.647594941615093", "16.647594941615097") && !is_same("16.647594941", "16.647594943"));
-        assert_eq!(count(&answer), "3 rows");
-        assert_eq!(first_difference(&answer, &rows("a,1.5,x\nc")), "The first that differ are \"b,2,y\" and \"c\".");
+        assert!(is_same("a,NaN", "a,nan") && !is_same("a,NaN", "a,0") && is_same("", "\"\"") && !is_same("a,", "a,0"));
+        assert_eq!(
+            difference(&answer, &rows("a,1.5,x\nc"), "DuckDB"),
+            "2 rows, and 3 of DuckDB. The first that differ are \"b,2,y\" and \"c\"."
+        );
+    }
+
+    #[test]
+    fn commas_in_quotes_are_of_a_cell() {
+        assert_eq!(cells("a,\"b,\"\"c\",,1"), ["a", "\"b,\"\"c\"", "", "1"]);
     }
 }
