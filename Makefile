@@ -27,7 +27,7 @@ INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TA
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
-	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
+	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H, TPC-DS"
 	@echo "make check-sql         the answers in tests/sql against DuckDB"
 	@echo "make check-kernels     the CUDA kernels under sanitizers, and their fatbin against their sources"
 	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
@@ -75,6 +75,8 @@ test-tpch: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/memory.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --short
+	"$(OVERSPILL)" datagen tpcds --scale 0.01 --dir "$(DATA)/tpcds-sf0.01"
+	"$(VENV)/bin/python" tests/tpcds/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpcds-sf0.01"
 	$(CARGO) build --workspace --locked
 	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216

@@ -48,12 +48,12 @@ def location(data, table):
 class Overspill:
     """The program with one memory limit."""
 
-    def __init__(self, program, data, limit, settings, threads=None):
+    def __init__(self, program, data, limit, settings, threads=None, tables=TABLES):
         self.program, self.limit, self.settings, self.threads = program, limit, settings, threads
         self.on_device = any(setting.startswith("overspill.device=") for setting in settings)
         self.rows = self.device_rows = self.spilled_by_device = 0
         self.tables = [
-            f"CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{location(data, table)}'" for table in TABLES
+            f"CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{location(data, table)}'" for table in tables
         ]
 
     def run(self, statement, settings=()):
@@ -111,13 +111,13 @@ class Failure(Exception):
     """A query that did not do what it must."""
 
 
-def read_queries(numbers):
-    """The text of each query, by its number. The numbers are written as 1-22 or 9,18."""
+def read_queries(numbers, folder=Path(__file__).parent / "queries"):
+    """The text of each query of a folder, by its number. The numbers are written as 1-22 or 9,18."""
     queries = {}
     for part in numbers.split(","):
         first, _, last = part.partition("-")
         for number in range(int(first), int(last or first) + 1):
-            text = (Path(__file__).parent / "queries" / f"q{number:02}.sql").read_text()
+            text = (folder / f"q{number:02}.sql").read_text()
             lines = [line for line in text.splitlines() if not line.startswith("--")]
             queries[number] = "\n".join(lines).strip().rstrip(";")
     return queries
