@@ -445,7 +445,7 @@ fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
 fn clients_run_queries_at_the_same_time_with_and_without_a_scheduler() {
     let shell = Shell::new();
     let words = "bench load --scale 0.01 --dir tables --clients 1,3 --policy none,overspill,first-come \
-                 --seconds 0.3 --mixes 1 --json f.json";
+                 --seconds 1 --mixes 1 --json f.json";
     let run = shell.run(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!(run.status, 0, "{}", run.err);
     let told: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
