@@ -44,7 +44,7 @@ def rows_of(text):
 def explained(engine, sql):
     """A query's plan, the names of its columns, its rows, its peak memory in bytes and its seconds."""
     text, peak, seconds = engine.run(f"EXPLAIN {sql}; {sql}")
-    # EXPLAIN has column names and two plans, of which the last one runs.
+    # EXPLAIN prints a row of column names, the logical plan and the physical plan. The physical one runs.
     _, _, (_, plan), header, *rows = rows_of(text)
     return plan, header, rows, peak, seconds
 

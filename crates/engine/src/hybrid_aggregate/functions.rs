@@ -127,7 +127,7 @@ impl Functions {
         Ok(Some(Self { keys, key_types, inputs, aggregates, rows, states }))
     }
 
-    /// The schema of columns in a layout. `None` for rows of which an input is nested.
+    /// The schema of columns in `layout`. `None` for [`Layout::Rows`] if a function has a nested input: such rows are kept as states.
     pub fn schema(&self, layout: Layout) -> Option<&SchemaRef> {
         match layout {
             Layout::Rows => self.rows.as_ref(),
@@ -158,7 +158,7 @@ impl Functions {
         Ok(Evaluated { keys: evaluate(&self.keys)?, rows: batch.num_rows(), inputs: evaluate(&self.inputs.0)? })
     }
 
-    /// The columns of rows, each of which is a group of its own until it is merged with others.
+    /// The columns of `rows`, which are not grouped here. The output stream groups them when it merges a partition.
     pub fn ungrouped(&self, rows: Evaluated, accumulators: &Accumulators) -> Result<(Layout, Vec<ArrayRef>)> {
         let Evaluated { keys: mut columns, inputs, .. } = rows;
         if self.rows.is_none() {

@@ -6,8 +6,8 @@ use super::row_keys::RowKeys;
 use super::table::{BLOCK, slots_for};
 use crate::error::Result;
 
-/// Keys with their numbers, in slots of linear probing of which at most half are occupied. A slot has the upper half of its key's hash, and the number of its
-/// key plus one in the lower half; 0 is an empty slot.
+/// Keys with their numbers. A slot is the upper half of its key's hash, and below it the number of the key plus one; an empty slot is 0.
+/// A key whose slot is taken lies in the next free one. Keys occupy at most half of the slots.
 #[derive(Debug, Default)]
 pub(super) struct RowTable {
     slots: Vec<u64>,

@@ -153,7 +153,10 @@ impl<W: Word> GroupTable<W> {
     }
 }
 
-/// The number of slots of which this many keys occupy at most half. Refuses numbers of more than 32 bits.
+/// The number of slots for `keys`: a power of two, and at least twice as many.
+///
+/// # Errors
+/// If the keys are so many that their numbers do not fit a slot.
 pub(super) fn slots_for(keys: usize) -> Result<usize> {
     if keys >= u32::MAX as usize / 2 {
         let text =

@@ -46,7 +46,7 @@ fn column(kind: usize, rows: usize, has_nulls: bool, random: &mut StdRng) -> Arr
 /// Kinds of columns.
 const KINDS: usize = 12;
 
-/// Texts, some of which end in zeros: of up to 20 bytes for numbers around zero.
+/// A text for a number. Numbers around zero get at most 20 bytes. Some texts end in NUL bytes.
 fn text(value: Option<i128>) -> Option<String> {
     let value = value?;
     Some(match value % 4 {
