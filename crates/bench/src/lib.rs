@@ -23,6 +23,7 @@ mod rank_gpu;
 mod report;
 mod schedule;
 pub mod spill;
+mod ssb;
 mod suite;
 mod threads;
 mod tpcds;
@@ -70,6 +71,9 @@ pub enum Experiment {
     /// The 99 queries of TPC-DS, with Overspill's operators and DataFusion's, beside DuckDB and Polars
     #[command(after_help = engines::ENVIRONMENT)]
     Tpcds(SuiteArgs),
+    /// The 13 queries of the Star Schema Benchmark, with Overspill's operators and DataFusion's, beside DuckDB and Polars
+    #[command(after_help = engines::ENVIRONMENT)]
+    Ssb(SuiteArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -113,6 +117,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Peers(args) => peers::run(&args),
         Experiment::Tpch(args) => tpch::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Tpcds(args) => tpcds::SUITE.run(&args, &mut std::io::stdout()),
+        Experiment::Ssb(args) => ssb::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

@@ -2,6 +2,7 @@
 
 mod join;
 mod keys;
+mod ssb;
 mod table_file;
 mod tables;
 mod tpcds;
@@ -10,6 +11,7 @@ mod tpch;
 pub(crate) use join::TablePair;
 pub use join::{JoinArgs, JoinOutput, Workload};
 pub(crate) use keys::{Permutation, SPARSE_BITS};
+pub(crate) use ssb::{generate as generate_ssb, names as ssb_tables};
 pub use table_file::{Compression, Format};
 pub use tables::TablesArgs;
 pub(crate) use tpcds::{generate as generate_tpcds, names as tpcds_tables};
@@ -37,6 +39,8 @@ pub enum Data {
     Tpch(TablesArgs),
     /// The 24 tables of TPC-DS, a Parquet file each
     Tpcds(TablesArgs),
+    /// The five tables of the Star Schema Benchmark, a Parquet file each
+    Ssb(TablesArgs),
     /// Two tables to join, r and s, with the workloads of the papers
     Join(JoinArgs),
 }
@@ -53,6 +57,7 @@ pub fn run(args: &DatagenArgs) -> Result<()> {
     match &args.data {
         Data::Tpch(args) => tpch::generate(args, &mut std::io::stdout()),
         Data::Tpcds(args) => tpcds::generate(args, &mut std::io::stdout()),
+        Data::Ssb(args) => ssb::generate(args, &mut std::io::stdout()),
         Data::Join(args) => join::generate(args, &mut std::io::stdout()),
     }
 }

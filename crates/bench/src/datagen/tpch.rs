@@ -19,7 +19,7 @@ use crate::report::value_name;
 use crate::threads::on_each;
 
 /// The average number of lines of an order.
-const LINES_PER_ORDER: u64 = 4;
+pub(super) const LINES_PER_ORDER: u64 = 4;
 
 /// A table of TPC-H. The small tables come first, so that output starts soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-"""A shell over an engine of Python's, for `overspill bench peers`, `overspill bench tpch` and `overspill bench tpcds`.
+"""A shell over an engine of Python's, for `overspill bench peers` and the benchmarks, such as `overspill bench tpch`.
 
     python -c SCRIPT ENGINE THREADS
 

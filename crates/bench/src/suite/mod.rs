@@ -1,5 +1,5 @@
-//! The experiments that run the numbered queries of a benchmark over Parquet files: `overspill bench tpch` and
-//! `overspill bench tpcds`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
+//! The experiments that run the numbered queries of a benchmark over Parquet files: `overspill bench tpch`,
+//! `overspill bench tpcds` and `overspill bench ssb`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
 //!
 //! In a round, each engine runs all queries once in a separate process. Engines take turns, and each round starts with
 //! another engine. All must give the same answers. A query that an engine cannot run leaves the others.
@@ -41,7 +41,7 @@ pub(crate) struct Suite {
     pub(crate) generate: fn(&TablesArgs, &mut dyn Write) -> Result<()>,
 }
 
-/// The arguments of `overspill bench tpch` and `overspill bench tpcds`.
+/// The arguments of `overspill bench tpch`, `overspill bench tpcds` and `overspill bench ssb`.
 #[derive(Debug, Clone, Args)]
 pub struct SuiteArgs {
     /// The scale factor: 1 is about 1 GB of raw data, fractions are possible

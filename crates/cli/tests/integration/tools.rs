@@ -221,6 +221,19 @@ fn queries_of_tpcds_are_measured_without_other_engines() {
 }
 
 #[test]
+fn queries_of_the_star_schema_are_measured_without_other_engines() {
+    let shell = Shell::new();
+    let words = "bench ssb --scale 0.01 --runs 1";
+    let run = shell.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(
+        run.out.contains("The Star Schema Benchmark, scale factor 0.01") && run.out.contains("over 13 queries"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
 fn the_emulated_device_is_named_as_no_gpu() {
     let shell = Shell::new();
     // Built for the tests of the kernels, and put among the libraries.
