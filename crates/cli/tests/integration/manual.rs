@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::shell::{Run, Shell};
+use crate::shell::{LONGEST, Run, Shell};
 
 /// A fenced block of a page.
 #[derive(Debug)]
@@ -94,8 +94,11 @@ impl Block {
 fn bash(shell: &Shell, commands: &str) -> Run {
     let folder = Path::new(env!("CARGO_BIN_EXE_overspill")).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let mut command = Command::new("bash");
-    command.args(["-euo", "pipefail", "-c", commands]).current_dir(shell.folder()).stdin(Stdio::null());
+    let mut command = Command::new("timeout");
+    command
+        .args([&LONGEST.to_string(), "bash", "-euo", "pipefail", "-c", commands])
+        .current_dir(shell.folder())
+        .stdin(Stdio::null());
     command.env("PATH", path).env("HOME", shell.folder()).env("TMPDIR", shell.folder()).env_remove("XDG_CACHE_HOME");
     // Tests build the library beside those that they depend on, not beside the program.
     command.env("OVERSPILL_EMULATED_DRIVER", folder.join("deps").join("liboverspill_emulated_driver.so"));

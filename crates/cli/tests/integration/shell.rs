@@ -1,10 +1,15 @@
 //! Runs the binary in a folder of its own.
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use nix::unistd::alarm;
 use tempfile::TempDir;
+
+/// The longest that a process may take, in seconds: many times what the longest takes. One that hangs is killed, and its test fails by name.
+pub const LONGEST: u32 = 900;
 
 pub struct Shell {
     folder: TempDir,
@@ -44,6 +49,23 @@ impl Shell {
 
     /// The same of the binary at another place.
     pub fn command_at(&self, binary: &Path) -> Command {
+        let mut command = self.unlimited(binary);
+        let limited = || {
+            alarm::set(LONGEST);
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes one system call, which signal handlers may make too, and touches no memory. The alarm
+        // outlives exec.
+        unsafe { command.pre_exec(limited) };
+        command
+    }
+
+    /// The binary, for as long as its test keeps it open.
+    pub fn open_command(&self) -> Command {
+        self.unlimited(Path::new(env!("CARGO_BIN_EXE_overspill")))
+    }
+
+    fn unlimited(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command.current_dir(self.folder()).env("HOME", self.folder()).env("TMPDIR", self.folder());
         command.env_remove("XDG_CACHE_HOME");

@@ -39,7 +39,7 @@ impl Terminal {
         let size = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let child = shell
-            .command()
+            .open_command()
             .args(arguments)
             .env("TERM", kind)
             .env("OVERSPILL_EMULATED_DRIVER", emulated_driver())
