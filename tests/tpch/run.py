@@ -164,6 +164,11 @@ def joins(plan):
     return len(re.findall(r"\bHybridJoinExec:", plan)), len(re.findall(r"\b(?:HashJoin|SortMergeJoin)Exec:", plan))
 
 
+def theta_joins(plan):
+    """How many joins by other conditions a plan has."""
+    return len(re.findall(r"\bThetaJoinExec:", plan))
+
+
 def spilled(plan):
     """The bytes that the joins of an analyzed plan spilled."""
     total = 0
@@ -212,7 +217,8 @@ def check(engine, number, sql, theirs):
     plan, peak_of_plan, _ = engine.run(f"EXPLAIN ANALYZE {sql}")
     expected = sum(joins(engine.run(f"EXPLAIN {sql}", ["overspill.enabled=false"])[0]))
     ours, foreign = joins(plan)
-    if foreign or ours != expected:
+    # In another order a few rows may be joined by a condition without an equality, and the next join then has more keys.
+    if foreign or not ours <= expected <= ours + theta_joins(plan):
         raise Failure(f"{ours} of {expected} equi-joins are HybridJoinExec\n{plan}")
     if (expected == 0) != (number in WITHOUT_JOIN):
         raise Failure(f"{expected} equi-joins in a plan of Q{number}\n{plan}")

@@ -309,6 +309,9 @@ config_namespace! {
         /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
         pub join_order: JoinOrder, default = JoinOrder::Auto
 
+        /// How many rows of a filtered table are read while a query with joins is planned, to count those that pass. More take longer, and tell rarer rows. They are read from Parquet files on this machine, and kept for later queries. 0: none are read.
+        pub sampled_rows: usize, default = 32768
+
         /// Whether equal parts of a query with an aggregate, DISTINCT, a window or the first rows of a sort, such as a WITH that is read several times, run once. Rows that are yet to be read again stay in memory, or move to disk.
         pub shared_subplans: bool, default = true
 

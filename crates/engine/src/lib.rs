@@ -51,6 +51,7 @@ pub mod size;
 mod sort;
 pub mod spill;
 pub mod sql;
+mod table_samples;
 mod theta_join;
 pub mod travel;
 mod window;

@@ -10,9 +10,10 @@ use overspill_gpu_join::Gpu;
 use crate::advisor::MeasuredMachine;
 use crate::config::OverspillConfig;
 use crate::device::Gpus;
+use crate::table_samples::Samples;
 
-/// What sessions share: the opened GPUs, with the pinned memory that they keep for the next join, and what was measured of
-/// the machine. Two runtimes share nothing but the loaded drivers. Clones are the same runtime.
+/// What sessions share: the opened GPUs, with the pinned memory that they keep for the next join, what was measured of
+/// the machine, and samples of tables. Two runtimes share nothing but the loaded drivers. Clones are the same runtime.
 ///
 /// A session has the runtime that its configuration has as an extension when
 /// [`with_overspill`](crate::OverspillSessionExt::with_overspill) is called. Without one it has
@@ -38,6 +39,7 @@ use crate::device::Gpus;
 pub struct OverspillRuntime {
     gpus: Arc<Gpus>,
     machine: Arc<MeasuredMachine>,
+    samples: Arc<Samples>,
 }
 
 impl OverspillRuntime {
@@ -46,7 +48,7 @@ impl OverspillRuntime {
     /// they are not used. The command must call [`check_driver`](crate::device::check_driver) and exit successfully if it
     /// does.
     pub fn with_mapping_probe(command: fn() -> Command) -> Self {
-        Self { gpus: Arc::new(Gpus::with_mapping_probe(command)), machine: Arc::default() }
+        Self { gpus: Arc::new(Gpus::with_mapping_probe(command)), ..Self::default() }
     }
 
     /// The runtime of all sessions of this process that were given no other.
@@ -58,6 +60,11 @@ impl OverspillRuntime {
     /// The runtime of a session.
     pub(crate) fn of(config: &SessionConfig) -> Self {
         config.get_extension::<Self>().map_or_else(Self::of_process, |runtime| runtime.as_ref().clone())
+    }
+
+    /// The samples of tables by which queries were planned.
+    pub(crate) fn samples(&self) -> Arc<Samples> {
+        Arc::clone(&self.samples)
     }
 
     /// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open

@@ -51,7 +51,8 @@ pub(crate) fn sound(cost: f64) -> f64 {
 /// The cost of hash joins on one processor core, in nanoseconds.
 ///
 /// Storing a build row costs a hash, an insertion and its bytes; looking a row up a hash and an access; an output row its bytes. Accesses
-/// are dearer the less of the table fits into a cache. A table beyond the memory moves that share of both sides to disk and back.
+/// are dearer the less of the table fits into a cache. Where most rows of an inner join find nothing, a filter of some bits a key tells so, and
+/// only the others access the table. A table beyond the memory moves that share of both sides to disk and back.
 /// Joins without an equality try all pairs. The defaults are those of a server of 2024, rounded: what matters is their ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HashJoinCost {
@@ -81,6 +82,8 @@ const SPILL_BYTE: f64 = 1.5;
 const COMPARE_PAIR: f64 = 1.0;
 /// What a hash table keeps beside the bytes of a row.
 const ENTRY_BYTES: f64 = 16.0;
+/// What a filter keeps of a key.
+const FILTER_BYTES: f64 = 1.5;
 
 impl HashJoinCost {
     /// The cost of one access to a table of so many bytes.
@@ -96,7 +99,10 @@ impl CostModel for HashJoinCost {
         let table = build.rows * (build.width + ENTRY_BYTES);
         let find = if work.hashed {
             let access = self.access(table);
-            build.rows * (HASH_ROW + INSERT_ROW + access) + probe.rows * (HASH_ROW + access)
+            let found = if work.kind == JoinKind::Inner { output.rows.min(probe.rows) } else { probe.rows };
+            let filtered = probe.rows * self.access(build.rows * FILTER_BYTES) + found * access;
+            let accesses = filtered.min(probe.rows * access);
+            build.rows * (HASH_ROW + INSERT_ROW + access) + probe.rows * HASH_ROW + accesses
         } else {
             build.rows + build.rows * probe.rows * COMPARE_PAIR
         };

@@ -136,7 +136,10 @@ impl<'a> Estimates<'a> {
         match base {
             Base::Rows(relation) => {
                 let size = &mut changed.relations[relation];
-                size.rows = within(size.rows * factor, 1.0, MOST);
+                let [fewest, most] = self.graph.region.relations[relation].bounds;
+                // Bounds that the estimate itself breaks are no bounds.
+                let (fewest, most) = (fewest.min(size.rows), most.max(size.rows));
+                size.rows = within(within(size.rows * factor, fewest, most), 1.0, MOST);
             }
             Base::Selectivity(predicate) => {
                 let value = &mut changed.selectivities[predicate];

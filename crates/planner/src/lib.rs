@@ -13,9 +13,9 @@
 //! use overspill_planner::{HashJoinCost, JoinKind, Node, Options, Predicate, Region, Relation, order};
 //!
 //! // Two large tables are joined first, though few rows of the third remain.
-//! let large = Relation { rows: 1e7, width: 50.0 };
+//! let large = Relation::new(1e7, 50.0);
 //! let region = Region {
-//!     relations: vec![large, large, Relation { rows: 10.0, width: 50.0 }],
+//!     relations: vec![large, large, Relation::new(10.0, 50.0)],
 //!     predicates: vec![Predicate::equality(0, 1, 1e-7), Predicate::equality(1, 2, 1e-7)],
 //!     root: Node::join(
 //!         JoinKind::Inner,

@@ -23,8 +23,17 @@ pub struct Region {
 pub struct Relation {
     /// Estimated rows.
     pub rows: f64,
+    /// The fewest and the most rows that it can have. No estimate is doubted beyond them.
+    pub bounds: [f64; 2],
     /// Bytes of a row.
     pub width: f64,
+}
+
+impl Relation {
+    /// A relation that may have any number of rows.
+    pub fn new(rows: f64, width: f64) -> Self {
+        Self { rows, bounds: [0.0, f64::INFINITY], width }
+    }
 }
 
 /// A part of a join's condition. A join takes the rows for which all of its predicates are true.

@@ -23,8 +23,8 @@ fn faulty_regions_are_refused() {
         change(&mut region);
         error(&region)
     };
-    let relation = Relation { rows: 1.0, width: 1.0 };
-    assert_eq!(with(|region| region.relations.push(Relation { rows: 1.0, width: 1.0 })), RegionError::NotOneLeaf(4));
+    let relation = Relation::new(1.0, 1.0);
+    assert_eq!(with(|region| region.relations.push(Relation::new(1.0, 1.0))), RegionError::NotOneLeaf(4));
     assert_eq!(with(|region| region.relations.clear()), RegionError::UnknownRelation(0));
     assert_eq!(with(|region| region.root = Node::Leaf(usize::MAX)), RegionError::UnknownRelation(usize::MAX));
     assert_eq!(with(|region| region.root = Node::Leaf(1)), RegionError::NotOneLeaf(0));
@@ -66,7 +66,7 @@ fn faulty_regions_are_refused() {
 
 #[test]
 fn what_a_semi_join_hides_cannot_be_used() {
-    let relation = Relation { rows: 1.0, width: 1.0 };
+    let relation = Relation::new(1.0, 1.0);
     for (kind, refused) in [(JoinKind::LeftSemi, true), (JoinKind::RightAnti, false), (JoinKind::LeftMark, false)] {
         let below = Node::join(kind, Node::Leaf(0), Node::Leaf(1), vec![0]);
         let region = Region {
@@ -80,8 +80,7 @@ fn what_a_semi_join_hides_cannot_be_used() {
 
 #[test]
 fn one_relation_is_its_own_order() {
-    let region =
-        Region { relations: vec![Relation { rows: 5.0, width: 1.0 }], predicates: vec![], root: Node::Leaf(0) };
+    let region = Region { relations: vec![Relation::new(5.0, 1.0)], predicates: vec![], root: Node::Leaf(0) };
     for mode in [Mode::Auto, Mode::AsWritten, Mode::Random(1)] {
         let plan = order(&region, &Options { mode, ..Options::default() }, &HashJoinCost::default()).unwrap();
         assert_eq!((plan.root, plan.cost, plan.estimates.len()), (Node::Leaf(0), 0.0, 0));
@@ -108,7 +107,7 @@ fn numbers_may_be_anything() {
             _ => region(SHAPES[seed as usize / 2 % 4], 6, seed),
         };
         for relation in &mut region.relations {
-            *relation = Relation { rows: draw(), width: draw() };
+            *relation = Relation { rows: draw(), bounds: [draw(), draw()], width: draw() };
         }
         for predicate in &mut region.predicates {
             predicate.selectivity = draw();

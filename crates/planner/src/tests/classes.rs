@@ -57,7 +57,7 @@ fn without_last(region: &Region) -> Region {
 fn triangle(selectivities: [f64; 3]) -> Region {
     let [ab, bc, ac] = selectivities;
     of_one_class(Region {
-        relations: [1e3, 1e4, 1e5].map(|rows| Relation { rows, width: 10.0 }).to_vec(),
+        relations: [1e3, 1e4, 1e5].map(|rows| Relation::new(rows, 10.0)).to_vec(),
         predicates: vec![Predicate::equality(0, 1, ab), Predicate::equality(1, 2, bc), Predicate::equality(0, 2, ac)],
         root: Node::join(
             JoinKind::Inner,
@@ -251,7 +251,7 @@ fn joins_between_those_of_a_class_have_the_rows_of_their_own_relations() {
     // The most selective of the three equalities is below the outer join, and not in the forest of all relations.
     let mut region = triangle([1e-5, 1e-4, 1e-4]);
     let inner = rows(&region, 0..3);
-    region.relations.push(Relation { rows: 1.0, width: 10.0 });
+    region.relations.push(Relation::new(1.0, 10.0));
     region.predicates.push(Predicate::equality(1, 3, 1e-9));
     let Node::Join(top) = &mut region.root else { panic!("the root is a join") };
     let lower = std::mem::replace(&mut top.left, Node::Leaf(3));
@@ -292,7 +292,7 @@ fn equality(one: usize, other: usize, keys: f64) -> Predicate {
 fn joined_with_third(kind: JoinKind, predicates: Vec<usize>) -> Region {
     let all = [equality(0, 1, 1e3), equality(0, 2, 50.0), equality(1, 2, 50.0)];
     Region {
-        relations: [1e3, 1e3, 1e2].map(|rows| Relation { rows, width: 10.0 }).to_vec(),
+        relations: [1e3, 1e3, 1e2].map(|rows| Relation::new(rows, 10.0)).to_vec(),
         predicates: all[..=predicates.len()].to_vec(),
         root: Node::join(
             kind,
@@ -321,7 +321,7 @@ fn keys_of_a_side_are_those_that_it_does_not_make_equal() {
         };
         let equalities = [equality(0, 1, 1e3), equality(0, 2, 50.0), equality(1, 2, 50.0), equality(0, 3, 40.0)];
         let region = Region {
-            relations: [1e6, 1e3, 1e3, 1e3].map(|rows| Relation { rows, width: 10.0 }).to_vec(),
+            relations: [1e6, 1e3, 1e3, 1e3].map(|rows| Relation::new(rows, 10.0)).to_vec(),
             predicates: [&equalities[..], &[last]].concat(),
             root: Node::join(JoinKind::LeftSemi, inner(0, 1, 0), inner(2, 3, 4), vec![1, 2, 3]),
         };
@@ -352,7 +352,7 @@ fn star() -> Region {
     };
     let ends = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
     of_one_class(Region {
-        relations: [1e7, 1e6, 1e6, 1e6].map(|rows| Relation { rows, width: 20.0 }).to_vec(),
+        relations: [1e7, 1e6, 1e6, 1e6].map(|rows| Relation::new(rows, 20.0)).to_vec(),
         predicates: ends.map(|(one, other)| Predicate::equality(one, other, 1e-6)).to_vec(),
         root: join(join(join(Node::Leaf(0), 1, vec![0]), 2, vec![1, 3]), 3, vec![2, 4, 5]),
     })

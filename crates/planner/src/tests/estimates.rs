@@ -2,7 +2,7 @@
 
 use super::queries::{ALL_KINDS, random_query};
 use crate::{
-    HashJoinCost, JoinKind, Node, Predicate, PredicateKind, Region, Relation, RelationSet,
+    CostModel, HashJoinCost, JoinKind, JoinWork, Node, Predicate, PredicateKind, Region, Relation, RelationSet, Size,
     conflict::Properties,
     estimate::{Base, Estimates, Scratch},
     hypergraph::Hypergraph,
@@ -21,7 +21,7 @@ fn join_of_two(kind: JoinKind, distinct: Option<f64>) -> Region {
         *known = Some([500.0, keys]);
     }
     Region {
-        relations: [1000.0, 100.0].map(|rows| Relation { rows, width: 10.0 }).to_vec(),
+        relations: [1000.0, 100.0].map(|rows| Relation::new(rows, 10.0)).to_vec(),
         predicates: vec![predicate],
         root: Node::join(kind, Node::Leaf(0), Node::Leaf(1), vec![0]),
     }
@@ -100,4 +100,19 @@ fn more_rows_give_more_rows_and_cost_more() {
             assert!(more_cost >= cost * (1.0 - 1e-9), "seed {seed}, {base}: {more_cost} after {cost}");
         }
     }
+}
+
+#[test]
+fn rows_that_find_nothing_are_cheaper_to_look_up() {
+    let size = |rows: f64| Size { rows, width: 20.0 };
+    let cost = |kind: JoinKind, output: f64| {
+        let work = JoinWork { kind, hashed: true, build: size(1e7), probe: size(1e8), output: size(output) };
+        HashJoinCost::default().cost(&work)
+    };
+    let written = |output: f64| output * (2.0 + 20.0 * 0.15);
+    let lookups = |kind, output: f64| cost(kind, output) - written(output);
+    assert!(lookups(JoinKind::Inner, 1e6) < 0.7 * lookups(JoinKind::Inner, 1e8));
+    assert!((lookups(JoinKind::LeftOuter, 1e6) / lookups(JoinKind::LeftOuter, 1e8) - 1.0).abs() < 1e-9);
+    // A filter is not worth its own access where most rows find something.
+    assert!((lookups(JoinKind::Inner, 1e8) / lookups(JoinKind::LeftOuter, 1e8) - 1.0).abs() < 1e-9);
 }

@@ -81,7 +81,7 @@ fn query(seed: u64, kinds: &[JoinKind], most: usize, simple: bool) -> Query {
     let mut draw = Draw { random, kinds, relations, simple, predicates: vec![], conditions: vec![], tags: 0 };
     let (root, _) = draw.tree(&numbers);
     let sizes = (0..relations)
-        .map(|_| Relation { rows: 10_f64.powi(draw.random.below(7) as i32), width: (8 + draw.random.below(92)) as f64 })
+        .map(|_| Relation::new(10_f64.powi(draw.random.below(7) as i32), (8 + draw.random.below(92)) as f64))
         .collect();
     let tables = (0..relations).map(|_| draw.table()).collect();
     let region = Region { relations: sizes, predicates: draw.predicates, root };

@@ -24,10 +24,7 @@ pub fn region(shape: Shape, relations: usize, seed: u64) -> Region {
         edges.push((0, relations - 1));
     }
     let sizes: Vec<Relation> = (0..relations)
-        .map(|_| Relation {
-            rows: 10_f64.powf(1.0 + 6.0 * random.share()).round(),
-            width: (8 + random.below(92)) as f64,
-        })
+        .map(|_| Relation::new(10_f64.powf(1.0 + 6.0 * random.share()).round(), (8 + random.below(92)) as f64))
         .collect();
     let predicates: Vec<Predicate> = edges
         .iter()

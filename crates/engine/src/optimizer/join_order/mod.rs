@@ -40,6 +40,8 @@ const UNKNOWN_ROWS: f64 = 1000.0;
 /// Inputs may also be joined by equalities of columns that follow from those of the query ([`equalities`]): with a = b and b = c, by a = c. Of
 /// the equalities of a join, those that follow from others are not evaluated.
 ///
+/// How many rows pass a filter is counted in samples of its table ([`Samples`](crate::table_samples::Samples)), if that is of Parquet files on this machine.
+///
 /// A condition that may fail, such as one with a division or a cast to a narrower type, is evaluated on no row that the written order would
 /// have dropped before.
 #[derive(Debug)]
@@ -62,7 +64,9 @@ impl PhysicalOptimizerRule for JoinOrderRule {
         let caches = &*CACHES;
         let cost = HashJoinCost { memory: memory.map_or(f64::INFINITY, |bytes| bytes as f64), ..*caches };
         let options = Options { mode, ..Options::default() };
-        Ordering { config, options, cost, estimates: Estimates::default() }.plan(&plan)
+        let samples = PlanningSession::runtime(config).samples();
+        let estimates = Estimates::new(samples, overspill.sampled_rows);
+        Ordering { config, options, cost, estimates }.plan(&plan)
     }
 
     fn name(&self) -> &str {
@@ -119,6 +123,7 @@ impl Ordering<'_> {
         let relations = leaves.iter().zip(&rows);
         let relations = relations.map(|(leaf, rows)| Relation {
             rows: rows.unwrap_or(UNKNOWN_ROWS),
+            bounds: self.estimates.bounds(leaf),
             width: estimates::row_width(&leaf.schema()),
         });
         let relations: Vec<Relation> = relations.collect();

@@ -2,6 +2,7 @@
 
 mod queries;
 mod random;
+mod samples;
 
 use datafusion::physical_plan::displayable;
 use overspill::OverspillConfig;

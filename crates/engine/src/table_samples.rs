@@ -1,0 +1,298 @@
+//! Shares of rows that pass filters, from samples of Parquet files.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::parquet::arrow::ProjectionMask;
+use datafusion::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+};
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use parking_lot::Mutex;
+
+/// Places of a table from which rows are read. Rows beside each other are often alike, so that one place would say little.
+const PLACES: usize = 8;
+
+/// With fewer passing rows than this, or places that differ more than by [`LARGEST_ERROR`], a sample is only a hint.
+const ENOUGH: usize = 20;
+/// The largest standard error of a share that is trusted, relative to it.
+const LARGEST_ERROR: f64 = 0.25;
+/// The standard errors by which a trusted share may be wrong.
+const ERRORS: f64 = 4.0;
+
+/// The most places of a small table that is read as a whole, and its most files.
+const MOST_PLACES: usize = 64;
+
+/// Bytes of the samples that are kept for later queries.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// The share of a table's rows that pass a filter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Share {
+    /// Of all rows of the sample.
+    pub share: f64,
+    /// What the share of the table is between, if the sample is large enough to tell.
+    pub bounds: Option<[f64; 2]>,
+}
+
+impl Share {
+    /// Of `places` with so many rows each, of which so many pass. `is_whole` says that there are no other rows.
+    fn of(places: &[(usize, usize)], is_whole: bool) -> Option<Self> {
+        let (rows, passed) = places.iter().fold((0, 0), |(rows, passed), place| (rows + place.0, passed + place.1));
+        if rows == 0 {
+            return None;
+        }
+        let share = passed as f64 / rows as f64;
+        if is_whole {
+            return Some(Self { share, bounds: Some([share, share]) });
+        }
+        let count = places.len() as f64;
+        let distance = |&(rows, passed): &(usize, usize)| (passed as f64 / rows.max(1) as f64 - share).powi(2);
+        let between = places.iter().map(distance).sum::<f64>() / (count - 1.0).max(1.0);
+        let error = (between / count).max(share * (1.0 - share) / rows as f64).sqrt();
+        let is_trusted = places.len() == PLACES && passed >= ENOUGH && error <= share * LARGEST_ERROR;
+        let bounds =
+            is_trusted.then(|| [share - ERRORS * error, share + ERRORS * error].map(|end| end.clamp(0.0, 1.0)));
+        // Half a row passes where none does: the next one might.
+        Some(Self { share: share.max(0.5 / rows as f64), bounds })
+    }
+}
+
+/// A file as it was when the query was planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SampledFile {
+    path: PathBuf,
+    bytes: u64,
+    modified: i64,
+    rows: usize,
+}
+
+/// Rows of a table.
+#[derive(Debug)]
+struct Sample {
+    files: Vec<SampledFile>,
+    columns: Vec<String>,
+    /// The most rows.
+    limit: usize,
+    places: Vec<RecordBatch>,
+    /// Whether they are all of the table.
+    is_whole: bool,
+}
+
+/// Samples of tables, kept until their files change or others need the room.
+#[derive(Debug, Default)]
+pub(crate) struct Samples(Mutex<VecDeque<Arc<Sample>>>);
+
+impl Samples {
+    /// The share of a filter's input that passes, by at most about `limit` rows of it. `None` if the input is no scan of Parquet files
+    /// on this machine, or they cannot be read.
+    pub(crate) fn passing(&self, filter: &FilterExec, limit: usize) -> Option<Share> {
+        let scan = scan_below(filter.input()).filter(|_| limit > 0)?;
+        let (config, _) = scan.downcast_to_file_source::<ParquetSource>()?;
+        let (columns, predicate) = over_file(filter.predicate(), config)?;
+        let counted = self.of_table(config, columns, limit).and_then(|sample| sample.passing(&predicate));
+        match counted {
+            Ok(share) => share,
+            Err(error) => {
+                tracing::debug!("a table is not sampled: {error}");
+                None
+            }
+        }
+    }
+
+    fn of_table(&self, config: &FileScanConfig, columns: Vec<String>, limit: usize) -> Result<Arc<Sample>> {
+        let files = files_of(config).ok_or_else(|| internal_datafusion_err!("its files have no known rows"))?;
+        let is_same =
+            |sample: &Arc<Sample>| sample.limit == limit && sample.columns == columns && sample.files == files;
+        if let Some(sample) = self.0.lock().iter().find(|sample| is_same(sample)) {
+            return Ok(Arc::clone(sample));
+        }
+        let sample = Arc::new(Sample::read(files, columns, limit, config.file_schema())?);
+        let mut kept = self.0.lock();
+        kept.push_back(Arc::clone(&sample));
+        while kept.iter().map(|sample| sample.bytes()).sum::<usize>() > KEPT_BYTES {
+            kept.pop_front();
+        }
+        Ok(sample)
+    }
+}
+
+impl Sample {
+    fn read(files: Vec<SampledFile>, columns: Vec<String>, limit: usize, schema: &Schema) -> Result<Self> {
+        let of_place = limit.div_ceil(PLACES);
+        let rows: usize = files.iter().map(|file| file.rows).sum();
+        let fields = columns.iter().map(|name| schema.field_with_name(name).cloned());
+        let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>, _>>()?));
+        let mut reader = Reader { schema, opened: None };
+        let (mut places, mut read) = (vec![], 0);
+        if rows <= limit && files.len() <= PLACES {
+            while read < rows && places.len() < MOST_PLACES {
+                let place = reader.rows(&files, read, of_place)?;
+                read += place.num_rows();
+                places.push(place);
+            }
+        } else {
+            for place in 0..PLACES {
+                // In the middle of an eighth of the table.
+                places.push(reader.rows(&files, (2 * place + 1) * rows / (2 * PLACES), of_place)?);
+            }
+        }
+        Ok(Self { is_whole: read == rows, places, files, columns, limit })
+    }
+
+    fn passing(&self, predicate: &PhysicalExprRef) -> Result<Option<Share>> {
+        let passing = self.places.iter().map(|place| {
+            let passes = predicate.evaluate(place)?.into_array(place.num_rows())?;
+            let passes =
+                passes.as_boolean_opt().ok_or_else(|| internal_datafusion_err!("a filter gave no booleans"))?;
+            Ok((place.num_rows(), passes.true_count()))
+        });
+        Ok(Share::of(&passing.collect::<Result<Vec<_>>>()?, self.is_whole))
+    }
+
+    fn bytes(&self) -> usize {
+        self.places.iter().map(RecordBatch::get_array_memory_size).sum()
+    }
+}
+
+/// Reads rows of files, of which it keeps the last one open.
+struct Reader {
+    /// The columns, of the types of the table.
+    schema: SchemaRef,
+    opened: Option<(PathBuf, File, ArrowReaderMetadata)>,
+}
+
+impl Reader {
+    /// Up to `count` rows of one row group, from the row of this number on.
+    fn rows(&mut self, files: &[SampledFile], mut first: usize, count: usize) -> Result<RecordBatch> {
+        let holds = |rows: usize, first: &mut usize| {
+            let is_before = *first < rows;
+            if !is_before {
+                *first -= rows;
+            }
+            is_before
+        };
+        let missing = || internal_datafusion_err!("a file has fewer rows than its statistics say");
+        let file = files.iter().find(|file| holds(file.rows, &mut first)).ok_or_else(missing)?;
+        if self.opened.as_ref().is_none_or(|(path, ..)| *path != file.path) {
+            let opened = File::open(&file.path)?;
+            let metadata = ArrowReaderMetadata::load(&opened, ArrowReaderOptions::new())?;
+            self.opened = Some((file.path.clone(), opened, metadata));
+        }
+        let (_, opened, metadata) = self.opened.as_ref().ok_or_else(missing)?;
+        let mut groups = metadata.metadata().row_groups().iter().map(|group| group.num_rows() as usize).enumerate();
+        let (group, rows) = groups.find(|(_, rows)| holds(*rows, &mut first)).ok_or_else(missing)?;
+        let count = count.min(rows - first);
+        let names = self.schema.fields().iter().map(|field| field.name().as_str());
+        let mask = ProjectionMask::columns(metadata.parquet_schema(), names);
+        let selection = RowSelection::from(vec![RowSelector::skip(first), RowSelector::select(count)]);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(opened.try_clone()?, metadata.clone());
+        let reader = reader.with_row_groups(vec![group]).with_projection(mask).with_batch_size(count);
+        let mut batches = reader.with_row_selection(selection).build()?;
+        let batch = batches.next().ok_or_else(missing)??;
+        let column = |field: &Arc<arrow::datatypes::Field>| -> Result<ArrayRef> {
+            let column = batch.column_by_name(field.name()).ok_or_else(missing)?;
+            Ok(cast(column, field.data_type())?)
+        };
+        let columns = self.schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(DataFusionError::from)
+    }
+}
+
+/// The scan whose rows a filter sees.
+fn scan_below(node: &Arc<dyn ExecutionPlan>) -> Option<&DataSourceExec> {
+    if node.is::<RepartitionExec>() || node.is::<CoalescePartitionsExec>() {
+        return scan_below(node.children()[0]);
+    }
+    node.downcast_ref()
+}
+
+/// The files of a scan; `None` if they are not on this machine, or the rows of one are not known.
+fn files_of(config: &FileScanConfig) -> Option<Vec<SampledFile>> {
+    if config.object_store_url.as_str() != "file:///" {
+        return None;
+    }
+    let mut files: Vec<SampledFile> = vec![];
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        let path = PathBuf::from("/").join(file.object_meta.location.as_ref());
+        // Large files are scanned in parts.
+        if files.iter().any(|known| known.path == path) {
+            continue;
+        }
+        let rows = *file.statistics.as_ref()?.num_rows.get_value()?;
+        let modified = file.object_meta.last_modified.timestamp_micros();
+        files.push(SampledFile { path, bytes: file.object_meta.size, modified, rows });
+    }
+    Some(files)
+}
+
+/// The columns of files that a predicate over a scan reads, and the predicate over these columns. `None` if one is not a column of the files.
+fn over_file(predicate: &PhysicalExprRef, config: &FileScanConfig) -> Option<(Vec<String>, PhysicalExprRef)> {
+    let schema = config.file_schema();
+    let projection = config.file_source().projection();
+    let name_of = |column: &Column| {
+        let in_table = match projection {
+            Some(projection) => projection.as_ref().get(column.index())?.expr.downcast_ref::<Column>()?.index(),
+            None => column.index(),
+        };
+        schema.fields().get(in_table).map(|field| field.name().clone())
+    };
+    let names = collect_columns(predicate).iter().map(name_of).collect::<Option<Vec<_>>>();
+    let mut names = names.filter(|names| !names.is_empty())?;
+    names.sort_unstable();
+    names.dedup();
+    let over = Arc::clone(predicate).transform_up(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        let name = name_of(column).ok_or_else(|| internal_datafusion_err!("a column has no name"))?;
+        let place = names.iter().position(|known| *known == name);
+        let place = place.ok_or_else(|| internal_datafusion_err!("a column is not sampled"))?;
+        Ok(Transformed::yes(Arc::new(Column::new(&name, place)) as _))
+    });
+    let over = over.data().ok()?;
+    Some((names, over))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_agree_give_bounds() {
+        let even = Share::of(&[(4096, 400); PLACES], false).unwrap();
+        let [least, most] = even.bounds.unwrap();
+        assert!((even.share - 400.0 / 4096.0).abs() < 1e-12);
+        assert!(least > 0.08 && least < even.share && most > even.share && most < 0.12, "{even:?}");
+        // All passing rows are in one place, as if the table were sorted.
+        let mut sorted = [(4096, 0); PLACES];
+        sorted[3].1 = 3200;
+        let sorted = Share::of(&sorted, false).unwrap();
+        assert_eq!((sorted.share, sorted.bounds), (even.share, None));
+    }
+
+    #[test]
+    fn few_rows_are_a_hint_and_all_rows_the_truth() {
+        let few = Share::of(&[(4096, 1); PLACES], false).unwrap();
+        assert_eq!((few.share, few.bounds), (1.0 / 4096.0, None));
+        let none = Share::of(&[(4096, 0); PLACES], false).unwrap();
+        assert_eq!((none.share, none.bounds), (0.5 / 32768.0, None));
+        assert_eq!(Share::of(&[(5, 1)], true), Some(Share { share: 0.2, bounds: Some([0.2, 0.2]) }));
+        assert_eq!(Share::of(&[(5, 0)], true), Some(Share { share: 0.0, bounds: Some([0.0, 0.0]) }));
+        assert_eq!(Share::of(&[], true), None);
+    }
+}
