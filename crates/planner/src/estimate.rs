@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::{
     PredicateKind, Region, RelationSet, Size,
     class::{Classes, Forests},
+    correlation::Correlations,
     hypergraph::Hypergraph,
     operator::{Input, Operator, OperatorKind, WrittenJoin},
 };
@@ -38,6 +39,7 @@ pub struct Estimates<'a> {
     /// By operator: the relations it needs, and the share of all pairs that its condition takes, without what `classes` counts.
     operators: Vec<(RelationSet, f64)>,
     classes: Option<Classes>,
+    correlations: Rc<Correlations>,
     /// By operator: the distinct keys of its left and its right side; none if they depend on the set. No change concerns them.
     keys: Rc<[Option<[f64; 2]>]>,
 }
@@ -117,6 +119,7 @@ impl<'a> Estimates<'a> {
         };
         let selectivities: Vec<f64> = region.predicates.iter().map(|known| selectivity(known.selectivity)).collect();
         let classes = Classes::of(graph, &selectivities);
+        let correlations = Rc::new(Correlations::of(region, &selectivities));
         let operators = graph.operators.iter().zip(&graph.conflicts);
         let operators = operators
             .map(|(operator, conflicts)| (conflicts.needed(), share(operator, &selectivities, classes.as_ref())));
@@ -126,6 +129,7 @@ impl<'a> Estimates<'a> {
             operators: operators.collect(),
             selectivities,
             classes,
+            correlations,
             keys: graph.operators.iter().map(|operator| keys(operator, region)).collect(),
         }
     }
@@ -182,10 +186,24 @@ impl<'a> Estimates<'a> {
         let Scratch { sizes, forests } = scratch;
         let Some(classes) = &self.classes else {
             // Compiled on its own, as this is the innermost loop of the search, and few regions have classes.
-            return self.replay(set, sizes, |_| 1.0);
+            if self.correlations.is_empty() {
+                return self.replay(set, sizes, |_| 1.0);
+            }
+            return self.replay(set, sizes, |join| self.correlated(join, set));
         };
         forests.clear(classes);
-        self.replay(set, sizes, |join| classes.share(join, set, forests))
+        self.replay(set, sizes, |join| classes.share(join, set, forests) * self.correlated(join, set))
+    }
+
+    /// By how much more pairs a written join takes within a set than if the equalities between two relations were independent.
+    fn correlated(&self, join: usize, set: RelationSet) -> f64 {
+        if self.correlations.is_empty() {
+            return 1.0;
+        }
+        let WrittenJoin { left_relations, right_relations, .. } = self.graph.joins[join];
+        let (left, right) = (set & left_relations, set & right_relations);
+        let factor = |set| self.correlations.factor(set);
+        factor(left | right) / (factor(left) * factor(right))
     }
 
     /// The size of the join of a set. `of_classes` gives the share of pairs that equalities with a class take at a written join.

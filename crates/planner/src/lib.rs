@@ -50,6 +50,7 @@
 
 mod class;
 mod conflict;
+mod correlation;
 mod cost;
 mod estimate;
 mod hypergraph;

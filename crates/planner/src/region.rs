@@ -25,14 +25,16 @@ pub struct Relation {
     pub rows: f64,
     /// The fewest and the most rows that it can have. No estimate is doubted beyond them.
     pub bounds: [f64; 2],
+    /// Estimated rows before its own filters, of which it has no more different keys; infinite if not known.
+    pub unfiltered: f64,
     /// Bytes of a row.
     pub width: f64,
 }
 
 impl Relation {
-    /// A relation that may have any number of rows.
+    /// A relation that may have any number of rows, of any table.
     pub fn new(rows: f64, width: f64) -> Self {
-        Self { rows, bounds: [0.0, f64::INFINITY], width }
+        Self { rows, bounds: [0.0, f64::INFINITY], unfiltered: f64::INFINITY, width }
     }
 }
 

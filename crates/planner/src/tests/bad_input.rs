@@ -107,7 +107,7 @@ fn numbers_may_be_anything() {
             _ => region(SHAPES[seed as usize / 2 % 4], 6, seed),
         };
         for relation in &mut region.relations {
-            *relation = Relation { rows: draw(), bounds: [draw(), draw()], width: draw() };
+            *relation = Relation { rows: draw(), bounds: [draw(), draw()], unfiltered: draw(), width: draw() };
         }
         for predicate in &mut region.predicates {
             predicate.selectivity = draw();

@@ -5,6 +5,7 @@ mod bad_input;
 mod caution;
 mod classes;
 mod core;
+mod correlation;
 mod estimates;
 mod implied;
 mod large;

@@ -104,6 +104,14 @@ impl Estimates {
         }
     }
 
+    /// The rows of a node before the filters above its table; `None` if they are not known.
+    pub fn unfiltered_rows(&self, node: &Node) -> Option<f64> {
+        if node.is::<FilterExec>() || keeps_rows(node) {
+            return self.unfiltered_rows(node.children()[0]);
+        }
+        self.rows(node)
+    }
+
     /// The share of its input's rows that pass a filter.
     fn passing(&self, node: &Node, filter: &FilterExec) -> f64 {
         let (output, input) = (self.known_rows(node), self.known_rows(filter.input()));

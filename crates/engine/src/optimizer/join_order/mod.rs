@@ -124,6 +124,7 @@ impl Ordering<'_> {
         let relations = relations.map(|(leaf, rows)| Relation {
             rows: rows.unwrap_or(UNKNOWN_ROWS),
             bounds: self.estimates.bounds(leaf),
+            unfiltered: self.estimates.unfiltered_rows(leaf).unwrap_or(f64::INFINITY),
             width: estimates::row_width(&leaf.schema()),
         });
         let relations: Vec<Relation> = relations.collect();
