@@ -51,7 +51,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of `places` with so many rows each, of which so many pass. `is_whole` says that there are no other rows.
+    /// Counts a sample. `places` has a pair for each place: its rows, and how many of them pass. `is_whole` says that the sample is the whole table.
     fn of(places: &[(usize, usize)], is_whole: bool) -> Option<Self> {
         let (rows, passed) = places.iter().fold((0, 0), |(rows, passed), place| (rows + place.0, passed + place.1));
         if rows == 0 {
@@ -170,7 +170,7 @@ impl Sample {
     }
 }
 
-/// Reads rows of files, of which it keeps the last one open.
+/// Reads rows of files. It keeps the file that it read last open, as the next rows are often of the same one.
 struct Reader {
     /// The columns, of the types of the table.
     schema: SchemaRef,

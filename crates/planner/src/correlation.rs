@@ -1,8 +1,8 @@
 //! Several equalities between two relations.
 //!
 //! Taken as independent, the columns of a key of two would have as many values as the product of theirs. But a side has no more different keys
-//! than rows before its filters. Where the equalities would have more values than that, they have as many as the geometric mean of the rows of both sides: whether the
-//! keys of the larger side are those of the smaller one (lines of offers), or more (sales, of which some are returned), is not known.
+//! than rows before its filters. Where the product is larger than that, the planner takes the geometric mean of the rows of both sides. The larger side may repeat the keys of
+//! the smaller one, as lines repeat offers, or have more keys, as sales have more than returns. The planner cannot tell which.
 //!
 //! As with the equalities of a class, those between two of three relations may follow from the others. A spanning forest counts, of the pairs that
 //! select least.
@@ -22,7 +22,7 @@ struct Pair {
 /// The equalities between two relations.
 struct Equalities {
     ends: [usize; 2],
-    /// The classes of which one was counted.
+    /// The classes of the equalities that were counted. A second equality of a class selects nothing more.
     classes: Vec<usize>,
     count: usize,
     /// The product of their selectivities.

@@ -25,7 +25,7 @@ pub struct Relation {
     pub rows: f64,
     /// The fewest and the most rows that it can have. No estimate is doubted beyond them.
     pub bounds: [f64; 2],
-    /// Estimated rows before its own filters, of which it has no more different keys; infinite if not known.
+    /// Estimated rows before its own filters; infinite if not known. A key of several columns has no more values than these.
     pub unfiltered: f64,
     /// Bytes of a row.
     pub width: f64,

@@ -18,16 +18,16 @@ use crate::{
     steps::Steps,
 };
 
-fn graph(region: &Region) -> Hypergraph<'_> {
+pub fn graph(region: &Region) -> Hypergraph<'_> {
     Hypergraph::new(region, &Properties::STANDARD)
 }
 
-fn rows(region: &Region, set: impl IntoIterator<Item = usize>) -> f64 {
+pub fn rows(region: &Region, set: impl IntoIterator<Item = usize>) -> f64 {
     let graph = graph(region);
     Estimates::new(&graph).size(set.into_iter().collect(), &mut Scratch::default()).rows
 }
 
-fn is_close(one: f64, other: f64) -> bool {
+pub fn is_close(one: f64, other: f64) -> bool {
     (one / other - 1.0).abs() < 1e-9
 }
 

@@ -2,30 +2,16 @@
 
 use super::{
     answers::all_orders,
+    classes::{graph, is_close, rows},
     queries::{ALL_KINDS, random_query},
 };
 use crate::{
     HashJoinCost, JoinKind, Node, Predicate, PredicateKind, Region, Relation,
-    conflict::Properties,
     estimate::{Estimates, Scratch},
-    hypergraph::Hypergraph,
     steps::Steps,
 };
 
-fn graph(region: &Region) -> Hypergraph<'_> {
-    Hypergraph::new(region, &Properties::STANDARD)
-}
-
-fn rows(region: &Region, set: impl IntoIterator<Item = usize>) -> f64 {
-    let graph = graph(region);
-    Estimates::new(&graph).size(set.into_iter().collect(), &mut Scratch::default()).rows
-}
-
-fn is_close(one: f64, other: f64) -> bool {
-    (one / other - 1.0).abs() < 1e-9
-}
-
-/// An equality of keys with so many values, in a class.
+/// An equality of columns of two relations. Each column has `keys` different values.
 fn equality(left: usize, right: usize, keys: f64, class: usize) -> Predicate {
     let mut equality = Predicate::equality(left, right, 1.0 / keys);
     if let PredicateKind::Equality { distinct, class: known, .. } = &mut equality.kind {

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::{joins, run};
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
-/// Facts, and two tables of things with texts of which statistics say nothing. The things of the second one that the query wants are few.
+/// The table `facts`, and the tables `ones` and `twos` that it refers to. Statistics say nothing of their texts. The query wants few rows of `twos`.
 const FILES: [(&str, &str); 3] = [
     ("facts", "SELECT value AS f, value % 20000 AS one, value % 19997 AS two FROM range(200000)"),
     ("ones", "SELECT value AS o, value / 7 AS w, concat('one of ', value) AS name FROM range(20000)"),
@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 3] = [
 const QUERY: &str = "SELECT count(*), sum(w), max(twos.name) FROM facts JOIN ones ON one = o JOIN twos ON two = t \
                      WHERE ones.name LIKE '%of%' AND twos.name LIKE '%77%'";
 
-/// A session over the files, which samples so many rows.
+/// A session over the files. `rows` is its setting `overspill.sampled_rows`.
 async fn sampling(folder: &Path, rows: usize) -> Session {
     let session = Session::open(Engine::Overspill, &Settings::default(), Memory::Ample).unwrap();
     run(&session, &format!("SET overspill.sampled_rows = {rows}")).await.answer.unwrap();
