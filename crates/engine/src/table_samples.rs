@@ -86,7 +86,8 @@ struct SampledFile {
 #[derive(Debug)]
 struct Sample {
     files: Vec<SampledFile>,
-    columns: Vec<String>,
+    /// The columns, of the types of the table: another table may read the same files as others.
+    schema: SchemaRef,
     /// The most rows.
     limit: usize,
     places: Vec<RecordBatch>,
@@ -117,12 +118,13 @@ impl Samples {
 
     fn of_table(&self, config: &FileScanConfig, columns: Vec<String>, limit: usize) -> Result<Arc<Sample>> {
         let files = files_of(config).ok_or_else(|| internal_datafusion_err!("its files have no known rows"))?;
-        let is_same =
-            |sample: &Arc<Sample>| sample.limit == limit && sample.columns == columns && sample.files == files;
+        let fields = columns.iter().map(|name| config.file_schema().field_with_name(name).cloned());
+        let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>, _>>()?));
+        let is_same = |sample: &Arc<Sample>| sample.limit == limit && sample.schema == schema && sample.files == files;
         if let Some(sample) = self.0.lock().iter().find(|sample| is_same(sample)) {
             return Ok(Arc::clone(sample));
         }
-        let sample = Arc::new(Sample::read(files, columns, limit, config.file_schema())?);
+        let sample = Arc::new(Sample::read(files, schema, limit)?);
         let mut kept = self.0.lock();
         kept.push_back(Arc::clone(&sample));
         while kept.iter().map(|sample| sample.bytes()).sum::<usize>() > KEPT_BYTES {
@@ -133,12 +135,10 @@ impl Samples {
 }
 
 impl Sample {
-    fn read(files: Vec<SampledFile>, columns: Vec<String>, limit: usize, schema: &Schema) -> Result<Self> {
+    fn read(files: Vec<SampledFile>, schema: SchemaRef, limit: usize) -> Result<Self> {
         let of_place = limit.div_ceil(PLACES);
         let rows: usize = files.iter().map(|file| file.rows).sum();
-        let fields = columns.iter().map(|name| schema.field_with_name(name).cloned());
-        let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>, _>>()?));
-        let mut reader = Reader { schema, opened: None };
+        let mut reader = Reader { schema: Arc::clone(&schema), opened: None };
         let (mut places, mut read) = (vec![], 0);
         if rows <= limit && files.len() <= PLACES {
             while read < rows && places.len() < MOST_PLACES {
@@ -152,7 +152,7 @@ impl Sample {
                 places.push(reader.rows(&files, (2 * place + 1) * rows / (2 * PLACES), of_place)?);
             }
         }
-        Ok(Self { is_whole: read == rows, places, files, columns, limit })
+        Ok(Self { is_whole: read == rows, places, files, schema, limit })
     }
 
     fn passing(&self, predicate: &PhysicalExprRef) -> Result<Option<Share>> {
