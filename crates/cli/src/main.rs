@@ -67,6 +67,7 @@ impl Arguments {
 
 fn main() -> ExitCode {
     report_panics();
+    allocator::allow_huge_pages();
     let arguments = Arguments::from_command_line();
     match arguments.command {
         Some(Command::Join(join)) => join::main(join),
