@@ -6,6 +6,7 @@ use datafusion::common::{Result, exec_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
 use overspill_join::memory::UnitMemory;
 use overspill_join::spill::{SpillTuning, SpilledPartition};
@@ -39,8 +40,16 @@ pub(super) struct JoinContext {
     pub build_keys: Vec<PhysicalExprRef>,
     /// Looks up the rows of the probe side with keys of the build side, if there is an index for it.
     pub lookup: Option<Arc<LookupExecution>>,
+    /// Joins of the probe side whose build sides are read first.
+    pub early: Vec<Box<dyn BuildAhead>>,
     /// Reads the probe side first, if there is an index for the build side.
     pub read_ahead: Option<Arc<ReadAhead>>,
+}
+
+/// The build side of another join, which is read before the join's own.
+pub(super) trait BuildAhead: Send + Sync {
+    /// Reads it. Does nothing if the other join is done with it.
+    fn read(&self) -> BoxFuture<'static, Result<()>>;
 }
 
 /// A build side that has been read: the part in memory and the part in files.

@@ -56,7 +56,9 @@ pub struct HybridJoinExec {
     pub(super) membership: Option<Arc<MembershipSlot>>,
     properties: Arc<PlanProperties>,
     pub(super) metrics: ExecutionPlanMetricsSet,
-    starting: StartingExecution<Execution>,
+    /// Where joins of the probe side publish their keys that nodes of the build side drop rows by. Their build sides are read first.
+    pub(super) early: Vec<Arc<MembershipSlot>>,
+    pub(super) starting: StartingExecution<Execution>,
 }
 
 impl HybridJoinExec {
@@ -110,6 +112,7 @@ impl HybridJoinExec {
             plan,
             null_aware_mark,
             membership: None,
+            early: vec![],
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             starting: StartingExecution::default(),
@@ -167,6 +170,33 @@ impl HybridJoinExec {
         !self.is_null_aware() && !join_type(self.join_type()).keeps_unmatched_probe()
     }
 
+    /// Whether a build row without a partner changes the output.
+    pub(crate) fn keeps_unmatched_build_rows(&self) -> bool {
+        self.is_null_aware() || join_type(self.join_type()).keeps_unmatched_build()
+    }
+
+    /// Where the join publishes the keys of its build side, if a node drops rows by them.
+    pub(crate) fn membership(&self) -> Option<&Arc<MembershipSlot>> {
+        self.membership.as_ref()
+    }
+
+    /// Where joins of the probe side publish their keys whose build sides are read before this join's.
+    pub(crate) fn early_builds(&self) -> &[Arc<MembershipSlot>] {
+        &self.early
+    }
+
+    /// The same join with other inputs: nodes of the build side drop rows by keys that joins of the probe side publish in these
+    /// places.
+    pub(crate) fn with_early_builds(
+        &self,
+        early: Vec<Arc<MembershipSlot>>,
+        build: Arc<dyn ExecutionPlan>,
+        probe: Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let join = self.with_planned(&self.planned_over(vec![build, probe])?)?;
+        Ok(Arc::new(Self { early, ..join }))
+    }
+
     /// The same join with another probe side, whose nodes drop rows by the keys that the join publishes.
     pub(crate) fn with_membership(
         &self,
@@ -174,8 +204,7 @@ impl HybridJoinExec {
         probe: Arc<dyn ExecutionPlan>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.planned_over(vec![Arc::clone(self.left()), probe])?;
-        let join = Self::try_new_with(&plan, self.null_aware_mark)?;
-        Ok(Arc::new(Self { membership: Some(membership), ..join }))
+        Ok(Arc::new(Self { membership: Some(membership), ..self.with_planned(&plan)? }))
     }
 
     fn planned_over(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<HashJoinExec> {
@@ -184,7 +213,8 @@ impl HybridJoinExec {
 
     /// The same node with another planned join.
     fn with_planned(&self, plan: &HashJoinExec) -> Result<Self> {
-        Ok(Self { membership: self.membership.clone(), ..Self::try_new_with(plan, self.null_aware_mark)? })
+        let (membership, early) = (self.membership.clone(), self.early.clone());
+        Ok(Self { membership, early, ..Self::try_new_with(plan, self.null_aware_mark)? })
     }
 
     /// The lookup that may take the place of a side's scan, and which side.

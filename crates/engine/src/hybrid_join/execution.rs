@@ -30,6 +30,10 @@ impl Execution {
         let build = SharedBuild::new(partitions, async move {
             let memory = reader.memory.unit();
             let lane = reader.timeline.lane(LaneName::BuildSide);
+            for early in &reader.early {
+                let _reading = lane.phase("read build side below");
+                early.read().await?;
+            }
             if let Some(ahead) = &reader.read_ahead {
                 let _reading = lane.phase("read probe side first");
                 ahead.read(&memory).await?;

@@ -6,6 +6,7 @@
 mod context;
 mod deferred;
 mod dynamic_filter;
+mod early_build;
 mod exec;
 mod execution;
 mod filter_pushdown;

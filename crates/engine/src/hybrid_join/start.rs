@@ -14,6 +14,7 @@ use overspill_join::spill::SpillTuning;
 
 use super::context::JoinContext;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
+use super::early_build::EarlyBuild;
 use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
@@ -138,6 +139,7 @@ impl HybridJoinExec {
             let open = open_plan(self.right(), Arc::clone(task));
             Arc::new(ReadAhead::new(lookup, open, self.right().schema(), partitions))
         });
+        let early = EarlyBuild::start(self.right(), &self.early, task)?;
         let build_keys = self.on().iter().map(|(build, _)| Arc::clone(build)).collect();
         let context = JoinContext {
             plan,
@@ -151,6 +153,7 @@ impl HybridJoinExec {
             membership,
             build_keys,
             lookup,
+            early,
             read_ahead: ahead,
         };
         let context = Arc::new(context);
@@ -160,7 +163,9 @@ impl HybridJoinExec {
         let inputs = ProbeInputs::new(spec.join_type, partitions, self.probe(&context, task));
         let build = match &context.read_ahead {
             Some(ahead) => ahead.lookup().open(0, task),
-            None => self.left().execute(0, Arc::clone(task))?,
+            None if context.early.is_empty() => self.left().execute(0, Arc::clone(task))?,
+            // Its nodes may read as soon as they are executed, and are to find the keys of the early builds.
+            None => open_plan_late(self.left(), Arc::clone(task))(0)?,
         };
         Ok(Execution::collected(context, build, partitions, inputs))
     }

@@ -24,6 +24,11 @@ impl<B: Send + Sync + 'static> SharedBuild<B> {
         Self(Mutex::new(Unasked { build: Some(build), missing: streams }))
     }
 
+    /// The build side, for who only reads it ahead of the streams. `None` if they are done with it.
+    pub fn ahead(&self) -> Option<Reading<B>> {
+        self.0.lock().build.clone()
+    }
+
     /// The build side. Each stream asks for it once.
     pub fn get(&self) -> Option<Reading<B>> {
         let mut unasked = self.0.lock();

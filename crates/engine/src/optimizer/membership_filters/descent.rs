@@ -36,13 +36,16 @@ pub(super) fn columns_of<'a>(expressions: impl Iterator<Item = &'a PhysicalExprR
 pub(super) struct Descent<'a> {
     pub slot: &'a Arc<MembershipSlot>,
     pub join: Arc<str>,
+    /// Where joins publish their keys whose build sides are read before these keys are known.
+    pub early: &'a [Arc<MembershipSlot>],
 }
 
 impl Descent<'_> {
     /// The node, without most rows whose `columns` are no key of the join. `None` if that saves nothing. `saves` says whether a
     /// node above does some work for each row.
     pub fn apply(&self, node: &Node, columns: &[usize], saves: bool) -> Result<Option<Node>> {
-        let inputs = inputs(node, columns);
+        let mut inputs = inputs(node, columns);
+        inputs.retain(|(child, _)| *child == 1 || !self.is_read_before(node));
         if inputs.is_empty() {
             // Where rows are tested anyway, one more test saves the others work, if fewer rows pass it.
             let is_worthwhile = saves || node.is::<MembershipExec>();
@@ -60,6 +63,12 @@ impl Descent<'_> {
             }
         }
         if is_placed { replace_children_if_necessary(Arc::clone(node), children).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether the node is a join whose build side is read before the keys are known.
+    fn is_read_before(&self, node: &Node) -> bool {
+        let own = node.downcast_ref::<HybridJoinExec>().and_then(HybridJoinExec::membership);
+        own.is_some_and(|own| self.early.iter().any(|early| Arc::ptr_eq(own, early)))
     }
 }
 
@@ -89,7 +98,7 @@ fn inputs(node: &Node, columns: &[usize]) -> Vec<(usize, Vec<usize>)> {
 }
 
 /// The columns of a key in the input of a node with one input.
-fn only_input(node: &Node, columns: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn only_input(node: &Node, columns: &[usize]) -> Option<Vec<usize>> {
     let keeps_columns = node.is::<RepartitionExec>()
         || node.is::<CoalescePartitionsExec>()
         || node.is::<SortExec>()

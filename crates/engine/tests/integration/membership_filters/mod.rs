@@ -1,5 +1,7 @@
 //! Rows that are dropped far below a join, by the keys of its build side: where that is planned, and that answers stay the same.
 
+mod build_sides;
+
 use std::sync::Arc;
 use std::time::Duration;
 
