@@ -47,7 +47,7 @@ const HUGE_PAGES_LIMIT: usize = 4 << 30;
 /// huge page when its first byte is used, and the allocator uses a little of many. With small pages the 99 queries of TPC-DS at
 /// scale factor 1 take 0.93 of the time, the 22 of TPC-H at 10 take 0.92.
 ///
-/// An allocator that asks for none has forbidden them to the whole process.
+/// Told to ask for none, the allocator has forbidden huge pages to the whole process. This lifts that.
 pub fn allow_huge_pages() {
     let set = |is_disabled: libc::c_ulong, flags: libc::c_ulong| {
         // SAFETY: sets a flag of this process, and reads no memory.

@@ -24,7 +24,7 @@ impl<B: Send + Sync + 'static> SharedBuild<B> {
         Self(Mutex::new(Unasked { build: Some(build), missing: streams }))
     }
 
-    /// The build side, for who only reads it ahead of the streams. `None` if they are done with it.
+    /// The build side, to read it before a stream asks for it. `None` once all streams have asked.
     pub fn ahead(&self) -> Option<Reading<B>> {
         self.0.lock().build.clone()
     }

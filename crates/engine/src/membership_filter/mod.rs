@@ -6,6 +6,9 @@
 //! aggregates and sorts see them. If each stream has a build side of its own, the first to be read executes the probe side, and
 //! rows pass until the last has been read: a stream cannot wait for others, which may never be polled. The rule `membership_filters` puts it there.
 //!
+//! The same keys drop rows of build sides of joins above, if these are read later: [`MembershipExec`] is then on the build side of a
+//! join whose probe side contains the join that publishes.
+//!
 //! ```text
 //!              HybridJoinExec ── publishes ──▶ MembershipSlot
 //!               /          \                         │

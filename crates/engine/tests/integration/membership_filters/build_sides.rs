@@ -1,7 +1,6 @@
 //! Rows of build sides that are dropped by the keys of joins on the probe side.
 
-use super::{run, session};
-use crate::harness::run::is_out_of_memory;
+use super::{agree_in, run, session};
 use crate::harness::session::{Engine, Memory};
 
 /// Joins whose build side `some` is restricted by `few`, and how many rows its filters drop at least.
@@ -91,19 +90,8 @@ async fn build_rows_that_matter_are_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn little_memory_changes_no_answer_of_restricted_builds() {
-    let stock = session(Engine::Stock, Memory::Ample).await;
-    for limit in [1 << 20, 2 << 20, 8 << 20] {
-        for sql in RESTRICTED.iter().map(|(sql, _)| sql).chain(&KEPT) {
-            let expected = run(&stock, sql).await.answer.unwrap();
-            let ours = session(Engine::Overspill, Memory::Greedy(limit)).await;
-            let found = run(&ours, sql).await;
-            match found.answer {
-                Ok(answer) => assert_eq!(answer.difference(&expected), None, "{sql}\n{}", found.plan),
-                Err(error) => assert!(is_out_of_memory(&error), "{sql}: {error}"),
-            }
-            assert_eq!(ours.leftovers().await, None, "{sql}");
-        }
-    }
+    let queries = RESTRICTED.iter().map(|(sql, _)| *sql).chain(KEPT);
+    agree_in(&[1 << 20, 2 << 20, 8 << 20], queries).await;
 }
 
 /// A join that finds no build row never executes its probe side, where a build side has been read.

@@ -181,16 +181,22 @@ async fn rows_that_matter_are_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn little_memory_changes_no_answer() {
+    agree_in(&[2 << 20, 4 << 20, 16 << 20], DROPPING.iter().map(|(sql, ..)| *sql)).await;
+}
+
+/// Checks that queries give the rows of the stock engine in each of these limits, in bytes, or refuse for lack of memory.
+async fn agree_in(limits: &[usize], queries: impl Iterator<Item = &'static str>) {
     let stock = session(Engine::Stock, Memory::Ample).await;
-    for limit in [2 << 20, 4 << 20, 16 << 20] {
-        for (sql, ..) in DROPPING {
-            let expected = run(&stock, sql).await.answer.unwrap();
-            let ours = session(Engine::Overspill, Memory::Greedy(limit)).await;
+    for sql in queries {
+        let expected = run(&stock, sql).await.answer.unwrap();
+        for limit in limits {
+            let ours = session(Engine::Overspill, Memory::Greedy(*limit)).await;
             let found = run(&ours, sql).await;
             match found.answer {
                 Ok(answer) => assert_eq!(answer.difference(&expected), None, "{sql}\n{}", found.plan),
                 Err(error) => assert!(is_out_of_memory(&error), "{sql}: {error}"),
             }
+            assert_eq!(ours.leftovers().await, None, "{sql}");
         }
     }
 }
