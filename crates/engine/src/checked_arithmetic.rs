@@ -105,7 +105,11 @@ fn apply_checked(left: &ColumnarValue, operator: Operator, right: &ColumnarValue
     }
 }
 
-fn result_type(left: &DataType, operator: Operator, right: &DataType) -> Result<DataType> {
+/// The type of the result of an operation.
+///
+/// # Errors
+/// If there is no such operation of these types.
+pub(crate) fn result_type(left: &DataType, operator: Operator, right: &DataType) -> Result<DataType> {
     // The planner computes this often for integers.
     if left.is_integer() && left == right {
         return Ok(left.clone());

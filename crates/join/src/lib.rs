@@ -16,6 +16,7 @@ pub mod index_join;
 pub mod join_type;
 pub mod keys;
 pub mod memory;
+pub mod narrow;
 pub mod parallel;
 pub mod radix;
 pub mod rows;

@@ -12,6 +12,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 
 use super::functions::Functions;
 use super::metrics::Metrics;
+use super::narrow::is_arithmetic;
 use super::run::{Run, Streams};
 use crate::fused_aggregate::displayed;
 
@@ -46,16 +48,17 @@ impl fmt::Debug for HybridAggregateExec {
 impl HybridAggregateExec {
     /// Replaces a final aggregate, the repartition or the union of streams below it, and the partial aggregate below that; or an aggregate that does all in one
     /// phase. `None` for all others: those with grouping sets, limits, ordered input, floats or nested values as keys or states, or
-    /// functions that need an order.
+    /// functions that need an order. Takes in a projection below that computes nothing but sums, differences and products.
     ///
     /// # Errors
     /// If an expression has no type in the schema of its input.
     pub fn try_new(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let Some(first) = first_of(node) else { return Ok(None) };
-        let Some(functions) = Functions::of(first)? else { return Ok(None) };
+        let projection = arithmetic_below(first);
+        let Some(functions) = Functions::of(first, projection)? else { return Ok(None) };
         Ok(Some(Self {
             planned: Arc::clone(node),
-            input: Arc::clone(first.input()),
+            input: Arc::clone(projection.map_or_else(|| first.input(), |projection| projection.input())),
             functions: Arc::new(functions),
             metrics: ExecutionPlanMetricsSet::new(),
             running: Mutex::default(),
@@ -74,6 +77,13 @@ impl HybridAggregateExec {
     fn run(&self, streams: Streams, context: Arc<TaskContext>) -> Result<Run> {
         Run::new((&self.functions, &self.schema()), &self.input, streams, Metrics::new(&self.metrics), context)
     }
+}
+
+/// The projection below an aggregate, if it computes nothing but sums, differences and products. The functions of the groups compute them in its place.
+fn arithmetic_below(first: &AggregateExec) -> Option<&ProjectionExec> {
+    let projection = first.input().downcast_ref::<ProjectionExec>()?;
+    let computed = || projection.expr().iter().filter(|of| !of.expr.is::<Column>());
+    (computed().next().is_some() && computed().all(|of| is_arithmetic(&of.expr))).then_some(projection)
 }
 
 fn is_final(node: &Arc<dyn ExecutionPlan>) -> bool {
@@ -122,7 +132,9 @@ impl DisplayAs for HybridAggregateExec {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let words = planned.split_once(", ").map_or(planned.as_str(), |(_, words)| words);
-                write!(f, "HybridAggregateExec: {words}")
+                write!(f, "HybridAggregateExec: {words}")?;
+                let Some(projection) = arithmetic_below(first) else { return Ok(()) };
+                write!(f, ", {}", displayed(projection, format).replace("ProjectionExec: expr=", "projection="))
             }
             DisplayFormatType::TreeRender => write!(f, "{planned}"),
         }
@@ -150,7 +162,11 @@ impl ExecutionPlan for HybridAggregateExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.first()?.apply_expressions(f)
+        let mut recursion = TreeNodeRecursion::Continue;
+        for expression in self.functions.expressions() {
+            recursion = recursion.visit_sibling(|| f(expression))?;
+        }
+        Ok(recursion)
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -160,6 +176,10 @@ impl ExecutionPlan for HybridAggregateExec {
         let over = |node: &Arc<dyn ExecutionPlan>, input| {
             let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             Arc::clone(node).replace_children(vec![input], anew)
+        };
+        let input = match self.first()?.input() {
+            projection if !Arc::ptr_eq(projection, &self.input) => over(projection, input)?,
+            _ => input,
         };
         let planned = if self.is_repartitioned() {
             let repartition = self.planned.children()[0];
@@ -209,10 +229,14 @@ impl ExecutionPlan for HybridAggregateExec {
 
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let of_all = StatisticsArgs::new();
+        let first = self.first()?;
+        let projected = arithmetic_below(first).map(|projection| projection.statistics_from_inputs(inputs, &of_all));
+        let projected = projected.transpose()?;
+        let inputs = projected.as_ref().map_or(inputs, std::slice::from_ref);
         if !self.is_repartitioned() {
             return self.planned.statistics_from_inputs(inputs, &of_all);
         }
-        let states = self.first()?.statistics_from_inputs(inputs, &of_all)?;
+        let states = first.statistics_from_inputs(inputs, &of_all)?;
         self.planned.statistics_from_inputs(&[states], &of_all)
     }
 

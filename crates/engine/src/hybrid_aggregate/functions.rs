@@ -9,11 +9,17 @@ use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::projection::update_expr;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use overspill_join::grouping::{Groups, PartitionedRows};
+use overspill_join::narrow::Step;
 
-pub(super) type Accumulators = Vec<Box<dyn GroupsAccumulator>>;
+use super::few_groups::FewFunctions;
+use super::narrow::{NarrowExpressions, column, is_arithmetic};
+
+use super::Accumulators;
 
 /// The keys of groups and the functions of their rows.
 #[derive(Debug)]
@@ -22,6 +28,8 @@ pub(super) struct Functions {
     key_types: Vec<(DataType, bool)>,
     inputs: Inputs,
     aggregates: Vec<Aggregate>,
+    /// Those of `aggregates` whose sums of few groups are narrow.
+    few: FewFunctions,
     rows: Option<SchemaRef>,
     states: SchemaRef,
 }
@@ -37,7 +45,12 @@ pub(super) enum Layout {
 
 /// The arguments and filters of all functions, each once.
 #[derive(Debug, Default)]
-struct Inputs(Vec<Arc<dyn PhysicalExpr>>);
+struct Inputs {
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    /// Sums, differences and products among them, by their number, as steps of `narrow`.
+    steps: Vec<(usize, Step, DataType)>,
+    narrow: NarrowExpressions,
+}
 
 #[derive(Debug)]
 struct Aggregate {
@@ -49,27 +62,60 @@ struct Aggregate {
     states: usize,
 }
 
-/// Keys and inputs of the rows of a batch.
-pub(super) struct Evaluated {
-    pub keys: Vec<ArrayRef>,
-    pub rows: usize,
-    pub inputs: Vec<ArrayRef>,
+/// Values of inputs, by their numbers. `None` for those that were not asked for.
+type Values = Vec<Option<ArrayRef>>;
+
+/// Which aggregates get rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// All.
+    All,
+    /// Those that are not among [`Functions::few`].
+    Others,
 }
 
 impl Inputs {
-    /// The number of an input.
-    fn number_of(&mut self, input: &Arc<dyn PhysicalExpr>) -> usize {
+    /// The number of an input over columns of `schema`.
+    fn number_of(&mut self, input: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<usize> {
         // Each volatile function has values of its own.
-        let equal = self.0.iter().position(|other| other == input && !is_volatile(input));
-        equal.unwrap_or_else(|| {
-            self.0.push(Arc::clone(input));
-            self.0.len() - 1
-        })
+        let equal = self.expressions.iter().position(|other| other == input && !is_volatile(input));
+        if let Some(equal) = equal {
+            return Ok(equal);
+        }
+        let number = self.expressions.len();
+        self.expressions.push(Arc::clone(input));
+        if is_arithmetic(input)
+            && let Some(step) = self.narrow.step(input, schema)?
+        {
+            self.steps.push((number, step, input.data_type(schema)?));
+        }
+        Ok(number)
     }
 
     /// Those that differ from row to row.
     fn columns(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.0.iter().filter(|input| constant(input).is_none())
+        self.expressions.iter().filter(|input| constant(input).is_none())
+    }
+
+    /// The values of those that are asked for.
+    fn evaluate(&self, batch: &RecordBatch, is_needed: impl Fn(usize) -> bool) -> Result<Values> {
+        let rows = batch.num_rows();
+        let mut values: Values = vec![None; self.expressions.len()];
+        let steps: Vec<_> = self.steps.iter().filter(|(number, ..)| is_needed(*number)).collect();
+        if !steps.is_empty()
+            && let Some(narrow) = self.narrow.over(batch)?
+        {
+            let of_steps: Vec<Step> = steps.iter().map(|(_, step, _)| *step).collect();
+            for ((number, step, data_type), words) in steps.into_iter().zip(narrow.of(&of_steps, rows)) {
+                values[*number] = column(words, narrow.nulls(*step).cloned(), data_type)?;
+            }
+        }
+        for (number, input) in self.expressions.iter().enumerate() {
+            if values[number].is_none() && is_needed(number) {
+                values[number] = Some(input.evaluate(batch)?.into_array(rows)?);
+            }
+        }
+        Ok(values)
     }
 }
 
@@ -78,10 +124,18 @@ fn constant(input: &Arc<dyn PhysicalExpr>) -> Option<&Literal> {
 }
 
 impl Functions {
-    /// Those of an aggregate that sees rows. `None` if groups of its keys cannot be numbered, or if a function needs an order of rows or nested
-    /// states.
-    pub fn of(node: &AggregateExec) -> Result<Option<Self>> {
-        let (groups, input) = (node.group_expr(), node.input().schema());
+    /// Those of an aggregate that sees rows: the columns of its input, or those that `projection` makes them of. `None` if groups of its keys cannot be numbered, or if
+    /// a function needs an order of rows or nested states.
+    pub fn of(node: &AggregateExec, projection: Option<&ProjectionExec>) -> Result<Option<Self>> {
+        let groups = node.group_expr();
+        let input = projection.map_or_else(|| node.input().schema(), |projection| projection.input().schema());
+        let below = |expression: &Arc<dyn PhysicalExpr>| match projection {
+            None => Ok(Arc::clone(expression)),
+            Some(projection) => {
+                let below = update_expr(expression, projection.expr(), true)?;
+                Ok(below.unwrap_or_else(|| Arc::clone(expression)))
+            }
+        };
         let takes = |function: &Arc<AggregateFunctionExpr>| {
             function.groups_accumulator_supported()
                 && function.order_bys().is_empty()
@@ -91,7 +145,7 @@ impl Functions {
         if !groups.is_single() || groups.is_empty() || !node.aggr_expr().iter().all(takes) {
             return Ok(None);
         }
-        let keys: Vec<Arc<dyn PhysicalExpr>> = groups.expr().iter().map(|(key, _)| Arc::clone(key)).collect();
+        let keys = groups.expr().iter().map(|(key, _)| below(key)).collect::<Result<Vec<_>>>()?;
         let key_type = |key: &Arc<dyn PhysicalExpr>| Ok((key.data_type(&input)?, key.nullable(&input)?));
         let key_types = keys.iter().map(key_type).collect::<Result<Vec<_>>>()?;
         let names = groups.expr().iter().map(|(_, name)| name);
@@ -109,14 +163,19 @@ impl Functions {
             return Ok(None);
         }
         let mut inputs = Inputs::default();
-        let functions = node.aggr_expr().iter().zip(node.filter_expr());
-        let aggregates = functions.map(|(function, filter)| {
-            let arguments = function.expressions().iter().map(|argument| inputs.number_of(argument)).collect();
-            let filter = filter.as_ref().map(|filter| inputs.number_of(filter));
+        let mut few = FewFunctions::default();
+        let mut aggregates = vec![];
+        for (number, (function, filter)) in node.aggr_expr().iter().zip(node.filter_expr()).enumerate() {
+            let arguments = function.expressions().iter().map(below).collect::<Result<Vec<_>>>()?;
+            if filter.is_none() {
+                few.add(number, function, &arguments, &input)?;
+            }
+            let arguments = arguments.iter().map(|argument| inputs.number_of(argument, &input));
+            let arguments = arguments.collect::<Result<_>>()?;
+            let filter = filter.as_ref().map(|filter| inputs.number_of(&below(filter)?, &input)).transpose()?;
             let states = function.state_fields()?.len();
-            Ok(Aggregate { function: Arc::clone(function), arguments, filter, states })
-        });
-        let aggregates = aggregates.collect::<Result<_>>()?;
+            aggregates.push(Aggregate { function: Arc::clone(function), arguments, filter, states });
+        }
         let fields = inputs.columns().enumerate().map(|(number, column)| {
             let (data_type, may_be_null) = (column.data_type(&input)?, column.nullable(&input)?);
             Ok(FieldRef::new(Field::new(format!("input {number}"), data_type, may_be_null)))
@@ -124,7 +183,7 @@ impl Functions {
         let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
         let are_fixed = fields.iter().all(|field| PartitionedRows::orders(field.data_type()));
         let rows = are_fixed.then(|| Arc::new(Schema::new([key_fields, fields].concat())));
-        Ok(Some(Self { keys, key_types, inputs, aggregates, rows, states }))
+        Ok(Some(Self { keys, key_types, inputs, aggregates, few, rows, states }))
     }
 
     /// The schema of columns in `layout`. `None` for [`Layout::Rows`] if a function has a nested input: such rows are kept as states.
@@ -149,41 +208,60 @@ impl Functions {
         self.aggregates.iter().map(|aggregate| aggregate.function.create_groups_accumulator()).collect()
     }
 
-    /// Evaluates keys and inputs.
-    pub fn evaluate(&self, batch: &RecordBatch) -> Result<Evaluated> {
-        let evaluate = |expressions: &[Arc<dyn PhysicalExpr>]| {
-            let columns = expressions.iter().map(|column| column.evaluate(batch)?.into_array(batch.num_rows()));
-            columns.collect::<Result<Vec<_>>>()
-        };
-        Ok(Evaluated { keys: evaluate(&self.keys)?, rows: batch.num_rows(), inputs: evaluate(&self.inputs.0)? })
+    /// The expressions of keys and inputs.
+    pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.keys.iter().chain(&self.inputs.expressions)
     }
 
-    /// The columns of `rows`, which are not grouped here. The output stream groups them when it merges a partition.
-    pub fn ungrouped(&self, rows: Evaluated, accumulators: &Accumulators) -> Result<(Layout, Vec<ArrayRef>)> {
-        let Evaluated { keys: mut columns, inputs, .. } = rows;
+    /// Those whose sums of few groups are narrow; `None` without any.
+    pub fn few(&self) -> Option<&FewFunctions> {
+        Some(&self.few).filter(|few| !few.is_empty())
+    }
+
+    /// The keys of a batch.
+    pub fn keys_of(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        self.keys.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows())).collect()
+    }
+
+    /// The columns of rows with these keys, which are not grouped here. The output stream groups them when it merges a partition.
+    pub fn ungrouped(
+        &self,
+        keys: Vec<ArrayRef>,
+        batch: &RecordBatch,
+        accumulators: &Accumulators,
+    ) -> Result<(Layout, Vec<ArrayRef>)> {
+        let mut columns = keys;
         if self.rows.is_none() {
+            let inputs = self.inputs.evaluate(batch, |_| true)?;
             for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
-                let (arguments, filter) = aggregate.inputs(&inputs);
+                let (arguments, filter) = aggregate.inputs(&inputs)?;
                 columns.extend(accumulator.convert_to_state(&arguments, filter)?);
             }
             return Ok((Layout::States, columns));
         }
-        let varying = inputs.into_iter().zip(&self.inputs.0).filter(|(_, input)| constant(input).is_none());
-        columns.extend(varying.map(|(column, _)| column));
+        let varies = |number: usize| constant(&self.inputs.expressions[number]).is_none();
+        columns.extend(self.inputs.evaluate(batch, varies)?.into_iter().flatten());
         Ok((Layout::Rows, columns))
     }
 
-    /// Adds rows with these inputs to their groups. `numbers` has the group of each row, and `groups` is the number of all groups.
+    /// Adds the rows of a batch to their groups. `numbers` has the group of each row, and `groups` is the number of all groups.
     pub fn update(
         &self,
         accumulators: &mut Accumulators,
-        inputs: &[ArrayRef],
-        numbers: &[usize],
-        groups: usize,
+        batch: &RecordBatch,
+        (numbers, groups): (&[usize], usize),
+        which: Which,
     ) -> Result<()> {
-        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
-            let (arguments, filter) = aggregate.inputs(inputs);
-            accumulator.update_batch(&arguments, numbers, filter, groups)?;
+        let has = |aggregate: usize| which == Which::All || !self.few.has(aggregate);
+        let is_needed = |input: usize| {
+            let needs = |(number, aggregate): (usize, &Aggregate)| has(number) && aggregate.needs(input);
+            self.aggregates.iter().enumerate().any(needs)
+        };
+        let inputs = self.inputs.evaluate(batch, is_needed)?;
+        for (number, (aggregate, accumulator)) in self.aggregates.iter().zip(accumulators).enumerate() {
+            if has(number) {
+                aggregate.update(accumulator.as_mut(), &inputs, numbers, groups)?;
+            }
         }
         Ok(())
     }
@@ -199,11 +277,15 @@ impl Functions {
         let mut rest = &columns[self.keys()..];
         if layout == Layout::Rows {
             let mut varying = rest.iter().cloned();
-            let inputs = self.inputs.0.iter().map(|input| match constant(input) {
-                Some(literal) => literal.value().to_array_of_size(numbers.len()),
-                None => varying.next().ok_or_else(|| internal_datafusion_err!("an aggregate lost its input {input}")),
+            let inputs = self.inputs.expressions.iter().map(|input| match constant(input) {
+                Some(literal) => Ok(Some(literal.value().to_array_of_size(numbers.len())?)),
+                None => Ok(varying.next()),
             });
-            return self.update(accumulators, &inputs.collect::<Result<Vec<_>>>()?, numbers, groups);
+            let inputs = inputs.collect::<Result<Values>>()?;
+            for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+                aggregate.update(accumulator.as_mut(), &inputs, numbers, groups)?;
+            }
+            return Ok(());
         }
         for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
             let (states, others) = rest.split_at(aggregate.states);
@@ -215,9 +297,29 @@ impl Functions {
 }
 
 impl Aggregate {
+    /// Whether it has the input with this number.
+    fn needs(&self, input: usize) -> bool {
+        self.arguments.contains(&input) || self.filter == Some(input)
+    }
+
     /// Its arguments and its filter.
-    fn inputs<'a>(&self, inputs: &'a [ArrayRef]) -> (Vec<ArrayRef>, Option<&'a BooleanArray>) {
-        let arguments = self.arguments.iter().map(|number| Arc::clone(&inputs[*number]));
-        (arguments.collect(), self.filter.map(|number| inputs[number].as_boolean()))
+    fn inputs<'a>(&self, inputs: &'a Values) -> Result<(Vec<ArrayRef>, Option<&'a BooleanArray>)> {
+        let of = |number: usize| {
+            let input = inputs.get(number).and_then(Option::as_ref);
+            input.ok_or_else(|| internal_datafusion_err!("{} lost an input", self.function.name()))
+        };
+        let arguments = self.arguments.iter().map(|number| of(*number).map(Arc::clone)).collect::<Result<_>>()?;
+        Ok((arguments, self.filter.map(of).transpose()?.map(|filter| filter.as_boolean())))
+    }
+
+    fn update(
+        &self,
+        accumulator: &mut dyn GroupsAccumulator,
+        inputs: &Values,
+        numbers: &[usize],
+        groups: usize,
+    ) -> Result<()> {
+        let (arguments, filter) = self.inputs(inputs)?;
+        accumulator.update_batch(&arguments, numbers, filter, groups)
     }
 }

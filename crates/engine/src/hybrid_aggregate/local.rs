@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::Result;
 use datafusion::logical_expr::EmitTo;
 use overspill_join::grouping::Groups;
 use overspill_machine::topology::Cpu;
 
-use super::functions::{Accumulators, Evaluated, Functions, Layout};
+use super::Accumulators;
+use super::few_groups::FewGroups;
+use super::functions::{Functions, Layout, Which};
 use super::metrics::InputMetrics;
 use super::partitions::Rows;
 use crate::join_execution::to_datafusion;
@@ -51,6 +53,8 @@ pub(super) struct LocalGroups {
     functions: Arc<Functions>,
     groups: Groups,
     accumulators: Accumulators,
+    /// Sums that are not yet in the accumulators.
+    few: Option<FewGroups>,
     numbers: Vec<usize>,
     /// Rows of the groups.
     rows: usize,
@@ -68,6 +72,7 @@ impl LocalGroups {
         Ok(Self {
             groups: functions.groups()?,
             accumulators: functions.accumulators()?,
+            few: functions.few().map(FewGroups::new),
             functions: Arc::clone(functions),
             numbers: vec![],
             rows: 0,
@@ -80,14 +85,14 @@ impl LocalGroups {
 
     /// Adds rows. Returns those that are to be partitioned, if there are enough.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<Option<Rows>> {
-        let rows = self.functions.evaluate(batch)?;
+        let keys = self.functions.keys_of(batch)?;
         if self.ungrouped > 0 {
-            return self.add_singles(rows);
+            return self.add_singles(keys, batch);
         }
         self.numbers.clear();
-        self.groups.number(&rows.keys, &mut self.numbers).map_err(to_datafusion)?;
-        self.functions.update(&mut self.accumulators, &rows.inputs, &self.numbers, self.groups.len())?;
-        self.rows += rows.rows;
+        self.groups.number(&keys, &mut self.numbers).map_err(to_datafusion)?;
+        self.add_to_groups(batch)?;
+        self.rows += batch.num_rows();
         let is_hopeless = self.is_hopeless();
         // Keys of long texts fill a cache before there are many.
         let is_full = self.groups.len() >= *MOST_GROUPS || self.groups.row_bytes() > *MOST_BYTES;
@@ -98,6 +103,21 @@ impl LocalGroups {
             self.ungrouped = UNGROUPED * self.groups.len();
         }
         self.take_groups().map(Some)
+    }
+
+    /// Adds rows to the groups that `numbers` tells.
+    fn add_to_groups(&mut self, batch: &RecordBatch) -> Result<()> {
+        let (functions, accumulators) = (Arc::clone(&self.functions), &mut self.accumulators);
+        let groups = self.groups.len();
+        let numbers = (self.numbers.as_slice(), groups);
+        let few = self.few.as_mut().zip(functions.few()).filter(|(few, _)| few.takes(groups));
+        let is_added = match few {
+            Some((few, of)) => few.add(of, batch, numbers, accumulators)?,
+            None => false,
+        };
+        self.metrics.narrow.add(if is_added { batch.num_rows() } else { 0 });
+        let which = if is_added { Which::Others } else { Which::All };
+        functions.update(accumulators, batch, numbers, which)
     }
 
     /// Whether the first rows show that the table will not be worth its work. `rows` of `n` equally probable groups have about `rows^2 / 2n`
@@ -111,10 +131,10 @@ impl LocalGroups {
         (self.rows as f64).powi(2) > 2.0 * repeated * (TOO_MANY * *MOST_GROUPS) as f64
     }
 
-    fn add_singles(&mut self, rows: Evaluated) -> Result<Option<Rows>> {
-        self.ungrouped = self.ungrouped.saturating_sub(rows.rows);
-        self.metrics.ungrouped.add(rows.rows);
-        let (layout, columns) = self.functions.ungrouped(rows, &self.accumulators)?;
+    fn add_singles(&mut self, keys: Vec<ArrayRef>, batch: &RecordBatch) -> Result<Option<Rows>> {
+        self.ungrouped = self.ungrouped.saturating_sub(batch.num_rows());
+        self.metrics.ungrouped.add(batch.num_rows());
+        let (layout, columns) = self.functions.ungrouped(keys, batch, &self.accumulators)?;
         let singles = self.singles.get_or_insert_with(|| Rows::new(layout));
         singles.push(columns);
         let are_few = singles.len() < PARTITIONED_TOGETHER && singles.bytes() < PARTITIONED_BYTES;
@@ -128,7 +148,8 @@ impl LocalGroups {
     pub fn bytes(&self) -> usize {
         let states = self.accumulators.iter().map(|accumulator| accumulator.size()).sum::<usize>();
         let singles = self.singles.as_ref().map_or(0, Rows::bytes);
-        self.groups.bytes() + states + singles + self.numbers.capacity() * size_of::<usize>()
+        let few = self.few.as_ref().map_or(0, FewGroups::bytes);
+        self.groups.bytes() + states + few + singles + self.numbers.capacity() * size_of::<usize>()
     }
 
     /// All that is left.
@@ -141,6 +162,9 @@ impl LocalGroups {
     }
 
     fn take_groups(&mut self) -> Result<Rows> {
+        if let Some((few, functions)) = self.few.as_mut().zip(self.functions.few()) {
+            few.take(functions, self.groups.len(), &mut self.accumulators)?;
+        }
         let mut columns = self.groups.take().map_err(to_datafusion)?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);

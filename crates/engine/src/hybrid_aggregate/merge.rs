@@ -13,8 +13,9 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use futures::StreamExt;
 use overspill_join::grouping::Groups;
 
+use super::Accumulators;
 use super::files::Files;
-use super::functions::{Accumulators, Functions, Layout};
+use super::functions::{Functions, Layout};
 use super::partitions::{Part, Rows, StatePartitions};
 use crate::join_execution::to_datafusion;
 use crate::memory::RAISE_MEMORY_LIMIT;

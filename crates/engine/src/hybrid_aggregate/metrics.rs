@@ -13,6 +13,8 @@ pub(super) struct InputMetrics {
     pub partitioned: Count,
     /// Rows that it did not group.
     pub ungrouped: Count,
+    /// Rows of few groups that it added in words of 64 bits.
+    pub narrow: Count,
 }
 
 /// The metrics of one execution.
@@ -35,6 +37,7 @@ impl Metrics {
             time: MetricBuilder::new(&self.set).subset_time("input_time", partition),
             partitioned: rows("partitioned_rows"),
             ungrouped: rows("ungrouped_rows"),
+            narrow: rows("narrow_rows"),
         }
     }
 

@@ -15,15 +15,24 @@
 //! here and when the states of a partition are merged ([`merge`]), stays in a cache however many groups there are: two phases with a small
 //! table first, as in Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 4.4.
 //!
-//! DataFusion's own accumulators hold the states of the groups, and so decide on types, overflow and nulls.
+//! DataFusion's own accumulators hold the states of the groups, and so decide on types, overflow and nulls. While a stream has few groups, exact sums, averages of
+//! decimals and numbers of rows are first added in words of 64 bits ([`few_groups`]), with the sums, differences and products below them ([`narrow`]); these may be
+//! in a projection that the node takes in.
 
 mod exec;
+mod few_groups;
 mod files;
 mod functions;
 mod local;
 mod merge;
 mod metrics;
+mod narrow;
 mod partitions;
 mod run;
 
+use datafusion::logical_expr::GroupsAccumulator;
+
 pub use exec::HybridAggregateExec;
+
+/// The accumulators of all functions.
+type Accumulators = Vec<Box<dyn GroupsAccumulator>>;

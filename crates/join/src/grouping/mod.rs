@@ -10,6 +10,7 @@
 //! ```
 
 mod codec;
+mod few;
 mod numbers;
 mod row_keys;
 mod row_table;
@@ -26,6 +27,7 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 use codec::GroupCodec;
+pub use few::{FewSum, FewSums, MOST_FEW};
 use row_table::RowTable;
 pub use split::{HashSplit, PartitionedRows};
 use table::GroupTable;

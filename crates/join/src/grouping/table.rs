@@ -12,6 +12,9 @@ pub(super) const BLOCK: usize = 64;
 /// The least number of slots.
 const LEAST_SLOTS: usize = 1024;
 
+/// Rows of equal keys that follow each other, on average, are looked up once.
+const LEAST_RUN: usize = 3;
+
 /// Keys with their numbers, in slots of linear probing of which at most half are occupied. A slot has the number of its key plus one; 0 is
 /// an empty slot.
 #[derive(Debug)]
@@ -63,6 +66,7 @@ impl<W: Word> GroupTable<W> {
     pub fn number(&mut self, words: &[W], nulls: Option<&NullBuffer>, numbers: &mut Vec<usize>) -> Result<()> {
         numbers.reserve(words.len());
         let mut hashes = [0; BLOCK];
+        let mut are_in_runs = true;
         for (block, words) in words.chunks(BLOCK).enumerate() {
             self.reserve(words.len())?;
             let shift = self.shift();
@@ -71,7 +75,12 @@ impl<W: Word> GroupTable<W> {
                 prefetch(&self.slots[(*hash >> shift) as usize]);
             }
             match nulls {
-                None => self.number_keys(words, &hashes, numbers),
+                None if are_in_runs => are_in_runs = self.number_runs(words, &hashes, numbers),
+                None => {
+                    for (word, hash) in words.iter().zip(&hashes) {
+                        numbers.push(self.number_of(*word, *hash));
+                    }
+                }
                 Some(nulls) => {
                     for (row, (word, hash)) in words.iter().zip(&hashes).enumerate() {
                         let number = if nulls.is_null(block * BLOCK + row) {
@@ -87,18 +96,22 @@ impl<W: Word> GroupTable<W> {
         Ok(())
     }
 
+    /// Appends the numbers of keys that are looked up once if they follow each other. Returns whether many do. Otherwise a processor would not foresee whether a key is
+    /// that of the row before, and a look-up takes less than such a mistake.
     #[inline(always)]
-    fn number_keys(&mut self, words: &[W], hashes: &[u64; BLOCK], numbers: &mut Vec<usize>) {
-        // Rows of a group are often next to each other.
-        let Some((first, hash)) = words.first().zip(hashes.first()) else { return };
+    fn number_runs(&mut self, words: &[W], hashes: &[u64; BLOCK], numbers: &mut Vec<usize>) -> bool {
+        let Some((first, hash)) = words.first().zip(hashes.first()) else { return true };
         let mut last = (*first, self.number_of(*first, *hash));
+        let mut runs = 1;
         numbers.push(last.1);
         for (word, hash) in words.iter().zip(hashes).skip(1) {
             if *word != last.0 {
                 last = (*word, self.number_of(*word, *hash));
+                runs += 1;
             }
             numbers.push(last.1);
         }
+        runs * LEAST_RUN <= words.len()
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! Aggregates with groups: the rows of stock DataFusion, whatever the keys, the number of groups, the memory and the order of streams.
 
+mod few_groups;
+
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
