@@ -21,10 +21,11 @@ use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use overspill::memory::HeadroomPool;
 use overspill::spill::SpillDirectory;
-use overspill::{OverspillConfig, OverspillRuntime};
+use overspill::{LocalStore, OverspillConfig, OverspillRuntime};
 use overspill_distributed::settings::VERSION;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -133,11 +134,13 @@ fn environment(options: &ExecutorOptions, directory: &SpillDirectory) -> Result<
     if let Some(bytes) = options.temp {
         disk.set_max_temp_directory_size(bytes as u64);
     }
-    RuntimeEnvBuilder::new()
+    let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(HeadroomPool::new(options.memory)))
         .with_disk_manager_builder(disk)
         .with_object_list_cache_limit(0)
-        .build_arc()
+        .build_arc()?;
+    environment.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), Arc::new(LocalStore::default()));
+    Ok(environment)
 }
 
 /// Whether there is a scheduler that answers. Ballista does not say why it cannot connect to one.

@@ -3,14 +3,23 @@
 use std::sync::Arc;
 
 use datafusion::common::{Result, plan_err};
-use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
+use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry, ObjectStoreUrl};
 use datafusion::object_store::ObjectStore;
+use overspill::LocalStore;
 use url::Url;
 
 /// Returns the local file system, and refuses every other scheme. Scans, external tables and COPY all look up stores here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LocalFilesOnly {
     local: DefaultObjectStoreRegistry,
+}
+
+impl Default for LocalFilesOnly {
+    fn default() -> Self {
+        let local = DefaultObjectStoreRegistry::new();
+        local.register_store(ObjectStoreUrl::local_filesystem().as_ref(), Arc::new(LocalStore::default()));
+        Self { local }
+    }
 }
 
 impl ObjectStoreRegistry for LocalFilesOnly {
