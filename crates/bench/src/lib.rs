@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 mod advisor;
+mod aggregate;
 mod builds;
 mod codec;
 mod cpu_partition;
@@ -74,6 +75,9 @@ pub enum Experiment {
     /// The 13 queries of the Star Schema Benchmark, with Overspill's operators and DataFusion's, beside DuckDB and Polars
     #[command(after_help = engines::ENVIRONMENT)]
     Ssb(SuiteArgs),
+    /// Aggregates of TPC-H's lineitem and orders by keys with 4 to 15 million values (at scale factor 10), beside DuckDB and Polars
+    #[command(after_help = engines::ENVIRONMENT)]
+    Aggregate(SuiteArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -118,6 +122,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Tpch(args) => tpch::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Tpcds(args) => tpcds::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Ssb(args) => ssb::SUITE.run(&args, &mut std::io::stdout()),
+        Experiment::Aggregate(args) => aggregate::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

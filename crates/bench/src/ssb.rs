@@ -22,5 +22,6 @@ pub(crate) const SUITE: Suite = Suite {
         include_str!("../../../tests/ssb/queries/q13.sql"),
     ],
     tables: || ssb_tables().collect(),
+    of: "ssb",
     generate: generate_ssb,
 };

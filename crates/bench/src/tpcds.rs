@@ -108,5 +108,6 @@ pub(crate) const SUITE: Suite = Suite {
         include_str!("../../../tests/tpcds/queries/q99.sql"),
     ],
     tables: || tpcds_tables().collect(),
+    of: "tpcds",
     generate: generate_tpcds,
 };

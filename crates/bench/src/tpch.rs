@@ -31,5 +31,6 @@ pub(crate) const SUITE: Suite = Suite {
         include_str!("../../../tests/tpch/queries/q22.sql"),
     ],
     tables: || tpch_tables().collect(),
+    of: "tpch",
     generate: generate_tpch,
 };

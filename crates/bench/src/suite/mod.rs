@@ -1,5 +1,5 @@
 //! The experiments that run the numbered queries of a benchmark over Parquet files: `overspill bench tpch`,
-//! `overspill bench tpcds` and `overspill bench ssb`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
+//! `overspill bench tpcds`, `overspill bench ssb` and `overspill bench aggregate`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
 //!
 //! In a round, each engine runs all queries once in a separate process. Engines take turns, and each round starts with
 //! another engine. All must give the same answers. A query that an engine cannot run leaves the others.
@@ -37,11 +37,13 @@ pub(crate) struct Suite {
     pub(crate) texts: &'static [&'static str],
     /// The names of the tables.
     pub(crate) tables: fn() -> Vec<String>,
-    /// Generates the tables.
+    /// The benchmark whose tables they are: others of it may be in the same folder.
+    pub(crate) of: &'static str,
+    /// Generates the tables of that benchmark.
     pub(crate) generate: fn(&TablesArgs, &mut dyn Write) -> Result<()>,
 }
 
-/// The arguments of `overspill bench tpch`, `overspill bench tpcds` and `overspill bench ssb`.
+/// The arguments of `overspill bench tpch`, `overspill bench tpcds`, `overspill bench ssb` and `overspill bench aggregate`.
 #[derive(Debug, Clone, Args)]
 pub struct SuiteArgs {
     /// The scale factor: 1 is about 1 GB of raw data, fractions are possible
@@ -167,7 +169,7 @@ impl Suite {
         let terms = args.compare.terms()?;
         let tables = TablesArgs {
             scale: args.scale,
-            dir: args.compare.dir.join(format!("{}-sf{}", self.name, args.scale)),
+            dir: args.compare.dir.join(format!("{}-sf{}", self.of, args.scale)),
             compression: Compression::Snappy,
             force: false,
             threads: args.compare.threads,
