@@ -2,7 +2,7 @@
 
 use crate::narrow::{Step, Values, Work};
 
-/// The most groups. Their numbers fit a byte, besides [`NOWHERE`].
+/// The most groups of a [`FewSums`]. Their numbers fit a byte, and leave one for rows without a value.
 pub const MOST_FEW: usize = NOWHERE as usize;
 
 /// The group of rows without a value, whose sum nobody asks for.
