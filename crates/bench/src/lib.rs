@@ -6,6 +6,7 @@ mod advisor;
 mod aggregate;
 mod builds;
 mod codec;
+mod correlated;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
@@ -78,6 +79,9 @@ pub enum Experiment {
     /// Aggregates of TPC-H's lineitem and orders by keys with 4 to 15 million values (at scale factor 10), beside DuckDB and Polars
     #[command(after_help = engines::ENVIRONMENT)]
     Aggregate(SuiteArgs),
+    /// 100 queries of 4 to 12 joins over tables whose columns depend on each other, beside DuckDB and Polars
+    #[command(after_help = engines::ENVIRONMENT)]
+    Correlated(SuiteArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -123,6 +127,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Tpcds(args) => tpcds::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Ssb(args) => ssb::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Aggregate(args) => aggregate::SUITE.run(&args, &mut std::io::stdout()),
+        Experiment::Correlated(args) => correlated::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

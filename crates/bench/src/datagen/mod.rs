@@ -1,5 +1,7 @@
 //! Generators of the data for the examples and experiments.
 
+mod columns;
+mod correlated;
 mod join;
 mod keys;
 mod ssb;
@@ -8,6 +10,9 @@ mod tables;
 mod tpcds;
 mod tpch;
 
+pub(crate) use correlated::{
+    generate as generate_correlated, names as correlated_tables, queries as correlated_queries,
+};
 pub(crate) use join::TablePair;
 pub use join::{JoinArgs, JoinOutput, Workload};
 pub(crate) use keys::{Permutation, SPARSE_BITS};
@@ -41,6 +46,8 @@ pub enum Data {
     Tpcds(TablesArgs),
     /// The five tables of the Star Schema Benchmark, a Parquet file each
     Ssb(TablesArgs),
+    /// Twelve tables about films, whose columns depend on each other across joins, a Parquet file each
+    Correlated(TablesArgs),
     /// Two tables to join, r and s, with the workloads of the papers
     Join(JoinArgs),
 }
@@ -58,6 +65,7 @@ pub fn run(args: &DatagenArgs) -> Result<()> {
         Data::Tpch(args) => tpch::generate(args, &mut std::io::stdout()),
         Data::Tpcds(args) => tpcds::generate(args, &mut std::io::stdout()),
         Data::Ssb(args) => ssb::generate(args, &mut std::io::stdout()),
+        Data::Correlated(args) => correlated::generate(args, &mut std::io::stdout()),
         Data::Join(args) => join::generate(args, &mut std::io::stdout()),
     }
 }

@@ -6,8 +6,8 @@ mod dates;
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringViewArray};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::array::Int64Array;
+use arrow::datatypes::SchemaRef;
 use clap::ValueEnum;
 use datafusion::common::Result;
 use tpchgen::generators::{
@@ -15,12 +15,10 @@ use tpchgen::generators::{
     PartGenerator, RegionGenerator, Supplier, SupplierGenerator,
 };
 
+use super::columns::{Columns, batches, numbers, schema, texts};
 use super::tables::{self, Batches, TablesArgs};
 use super::tpch::LINES_PER_ORDER;
 use crate::report::value_name;
-
-/// Rows of a batch.
-const BATCH_ROWS: usize = 8192;
 
 /// TPC-H has this many times as many customers, and as many suppliers.
 const FEWER: f64 = 5.0;
@@ -42,9 +40,6 @@ enum Table {
     Part,
     LineOrder,
 }
-
-/// The columns of some rows, with their names.
-type Columns = Vec<(&'static str, ArrayRef)>;
 
 /// An order, and one of its lines.
 type OrderLine = (Order<'static>, LineItem<'static>);
@@ -233,33 +228,6 @@ fn line_order(rows: &[OrderLine], keys: &Keys) -> Columns {
         ("lo_commitdate", numbers(rows, |(_, line)| dates::key(line.l_commitdate))),
         ("lo_shipmode", texts(rows, |(_, line)| line.l_shipmode)),
     ]
-}
-
-fn numbers<R>(rows: &[R], number: impl Fn(&R) -> i32) -> ArrayRef {
-    Arc::new(Int32Array::from_iter_values(rows.iter().map(number)))
-}
-
-fn texts<R, T: AsRef<str>>(rows: &[R], text: impl Fn(&R) -> T) -> ArrayRef {
-    Arc::new(StringViewArray::from_iter_values(rows.iter().map(text)))
-}
-
-fn schema(columns: &[(&str, ArrayRef)]) -> SchemaRef {
-    let field = |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), false);
-    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
-}
-
-/// Batches of rows, by the function that makes columns of some.
-fn batches<R: 'static>(
-    mut rows: impl Iterator<Item = R> + 'static,
-    columns: impl Fn(&[R]) -> Columns + 'static,
-) -> Batches {
-    Box::new(std::iter::from_fn(move || {
-        let rows: Vec<R> = rows.by_ref().take(BATCH_ROWS).collect();
-        (!rows.is_empty()).then(|| {
-            let columns = columns(&rows);
-            RecordBatch::try_new(schema(&columns), columns.into_iter().map(|(_, column)| column).collect())
-        })
-    }))
 }
 
 /// The names of the tables.

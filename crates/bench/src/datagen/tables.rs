@@ -19,7 +19,7 @@ const ROW_GROUP_ROWS: u64 = 1 << 19;
 /// The largest scale factor. Beyond it the numbers of parts and rows exceed the limits of the generators.
 const MAX_SCALE: f64 = 100_000.0;
 
-/// The arguments of `overspill datagen tpch`, `overspill datagen tpcds` and `overspill datagen ssb`.
+/// The arguments of `overspill datagen tpch`, `overspill datagen tpcds`, `overspill datagen ssb` and `overspill datagen correlated`.
 #[derive(Debug, Clone, Args)]
 pub struct TablesArgs {
     /// The scale factor: 1 is about 1 GB of raw data, fractions are possible

@@ -1,5 +1,5 @@
 //! The experiments that run the numbered queries of a benchmark over Parquet files: `overspill bench tpch`,
-//! `overspill bench tpcds`, `overspill bench ssb` and `overspill bench aggregate`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
+//! `overspill bench tpcds`, `overspill bench ssb`, `overspill bench aggregate` and `overspill bench correlated`. They run with Overspill's operators, with DataFusion's in the same program, and in other engines.
 //!
 //! In a round, each engine runs all queries once in a separate process. Engines take turns, and each round starts with
 //! another engine. All must give the same answers. A query that an engine cannot run leaves the others.
@@ -34,7 +34,7 @@ pub(crate) struct Suite {
     /// The name for people.
     pub(crate) title: &'static str,
     /// The texts of the queries.
-    pub(crate) texts: &'static [&'static str],
+    pub(crate) texts: fn() -> Vec<String>,
     /// The names of the tables.
     pub(crate) tables: fn() -> Vec<String>,
     /// The benchmark whose tables they are: others of it may be in the same folder.
@@ -43,7 +43,7 @@ pub(crate) struct Suite {
     pub(crate) generate: fn(&TablesArgs, &mut dyn Write) -> Result<()>,
 }
 
-/// The arguments of `overspill bench tpch`, `overspill bench tpcds`, `overspill bench ssb` and `overspill bench aggregate`.
+/// The arguments of `overspill bench tpch`, `overspill bench tpcds`, `overspill bench ssb`, `overspill bench aggregate` and `overspill bench correlated`.
 #[derive(Debug, Clone, Args)]
 pub struct SuiteArgs {
     /// The scale factor: 1 is about 1 GB of raw data, fractions are possible
@@ -129,7 +129,7 @@ impl Contender {
 impl Suite {
     /// All queries.
     pub(crate) fn queries(&self) -> Vec<Query> {
-        (1..).zip(self.texts).map(|(number, text)| Query::new(number, text)).collect()
+        (1..).zip((self.texts)()).map(|(number, text)| Query::new(number, &text)).collect()
     }
 
     /// The text of a query.
@@ -137,23 +137,25 @@ impl Suite {
     /// # Errors
     /// If there is no query with this number.
     pub(crate) fn query_text(&self, number: usize) -> Result<String> {
-        let query = self.queries().into_iter().find(|query| query.number == number);
-        query.map_or_else(|| self.no_query(number), |query| Ok(query.sql))
+        let queries = self.queries();
+        let last = queries.len();
+        let query = queries.into_iter().find(|query| query.number == number);
+        query.map_or_else(|| self.no_query(number, last), |query| Ok(query.sql))
     }
 
     /// The queries with some of the numbers, or all if none are given.
     fn select(&self, numbers: &[Numbers]) -> Result<Vec<Query>> {
-        let last = self.texts.len();
-        if let Some(missing) = numbers.iter().find_map(|numbers| numbers.outside(last)) {
-            return self.no_query(missing);
+        let queries = self.queries();
+        if let Some(missing) = numbers.iter().find_map(|numbers| numbers.outside(queries.len())) {
+            return self.no_query(missing, queries.len());
         }
         let is_asked =
             |query: &Query| numbers.is_empty() || numbers.iter().any(|numbers| numbers.contain(query.number));
-        Ok(self.queries().into_iter().filter(is_asked).collect())
+        Ok(queries.into_iter().filter(is_asked).collect())
     }
 
-    fn no_query<T>(&self, number: usize) -> Result<T> {
-        exec_err!("{} has no query {number}: its queries have the numbers 1 to {}.", self.title, self.texts.len())
+    fn no_query<T>(&self, number: usize, last: usize) -> Result<T> {
+        exec_err!("{} has no query {number}: its queries have the numbers 1 to {last}.", self.title)
     }
 
     /// Runs the experiment and prints its table.

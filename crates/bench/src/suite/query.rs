@@ -69,7 +69,13 @@ mod tests {
 
     #[test]
     fn queries_are_statements_on_one_line() {
-        for suite in [&crate::tpch::SUITE, &crate::tpcds::SUITE, &crate::ssb::SUITE, &crate::aggregate::SUITE] {
+        for suite in [
+            &crate::tpch::SUITE,
+            &crate::tpcds::SUITE,
+            &crate::ssb::SUITE,
+            &crate::aggregate::SUITE,
+            &crate::correlated::SUITE,
+        ] {
             for query in suite.queries() {
                 let start = query.sql.to_ascii_lowercase();
                 assert!(start.starts_with("select ") || start.starts_with("with "), "{}", query.sql);

@@ -16,10 +16,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use overspill_join::grouping::{Groups, PartitionedRows};
 use overspill_join::narrow::Step;
 
+use super::Accumulators;
 use super::few_groups::FewFunctions;
 use super::narrow::{NarrowExpressions, column, is_arithmetic};
-
-use super::Accumulators;
 
 /// The keys of groups and the functions of their rows.
 #[derive(Debug)]
