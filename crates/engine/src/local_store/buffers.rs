@@ -73,7 +73,7 @@ impl Drop for Buffer {
         let mut kept = self.from.0.lock();
         kept.push(bytes);
         let mut total: usize = kept.iter().map(Vec::len).sum();
-        // Those that have waited longest are of sizes that nobody asks for.
+        // The oldest buffers go first: readers no longer ask for their sizes.
         let mut oldest = 0;
         while total > MOST_KEPT {
             total -= kept[oldest].len();

@@ -5,7 +5,7 @@ use crate::narrow::{Step, Values, Work};
 /// The most groups of a [`FewSums`]. Their numbers fit a byte, and leave one for rows without a value.
 pub const MOST_FEW: usize = NOWHERE as usize;
 
-/// The group of rows without a value, whose sum nobody asks for.
+/// The group that rows without a value are added to. No caller reads its sum.
 const NOWHERE: u8 = u8::MAX;
 
 /// Rows that follow each other are added to sums of different lanes: a sum of one lane would wait for the row before, which is often of the same group.

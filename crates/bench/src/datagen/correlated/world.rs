@@ -1,4 +1,4 @@
-//! What is hidden behind the tables: films with a genre, a country and a rank, of which columns of several tables depend.
+//! Films with a genre, a country and a rank. No column of `title` shows these three, but the rows of a film in other tables are drawn by them.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -97,7 +97,7 @@ pub(super) struct World {
     ranks: Permutation,
 }
 
-/// One of `count` values, of which the first are the most frequent.
+/// A number below `count`, drawn at random. Small numbers are drawn more often than large ones.
 fn skewed(count: usize, random: &mut ChaCha8Rng) -> usize {
     let place: f64 = random.random();
     ((place * place * count as f64) as usize).min(count - 1)
