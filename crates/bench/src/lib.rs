@@ -10,6 +10,7 @@ mod correlated;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
+mod estimates;
 mod exchange;
 mod figures;
 mod gpu_join;
@@ -40,7 +41,8 @@ use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 pub use advisor::AdvisorArgs;
 pub use builds::{BuildArgs, BuildKeys};
 pub use codec::CodecArgs;
-pub use engines::CompareArgs;
+pub use engines::{CompareArgs, EngineArgs};
+pub use estimates::{EstimatedSuite, EstimatesArgs};
 pub use exchange::{ExchangeArgs, ExchangeRows};
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs, RankArgs};
 pub use indexes::{IndexArgs, Pages};
@@ -82,6 +84,9 @@ pub enum Experiment {
     /// 100 queries of 4 to 12 joins over tables whose columns depend on each other, beside DuckDB and Polars
     #[command(after_help = engines::ENVIRONMENT)]
     Correlated(SuiteArgs),
+    /// Estimated rows of filtered tables and joins beside the true ones, by the number of joins, and beside DuckDB's
+    #[command(after_help = engines::ENVIRONMENT)]
+    Estimates(estimates::EstimatesArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -128,6 +133,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Ssb(args) => ssb::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Aggregate(args) => aggregate::SUITE.run(&args, &mut std::io::stdout()),
         Experiment::Correlated(args) => correlated::SUITE.run(&args, &mut std::io::stdout()),
+        Experiment::Estimates(args) => estimates::run(&args, &mut std::io::stdout()),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

@@ -13,13 +13,9 @@ use super::{Engine, Missing, Terms};
 use crate::datagen::{create_directory, thread_count};
 use crate::report::{failed, tell, write_file};
 
-/// The arguments that experiments with other engines have in common.
+/// The arguments about the processes of engines.
 #[derive(Debug, Clone, Args)]
-pub struct CompareArgs {
-    /// The number of runs of each query and engine; the tables show medians
-    #[arg(long, default_value = "5", value_name = "N")]
-    pub runs: NonZeroUsize,
-
+pub struct EngineArgs {
     /// The number of threads of each engine [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -40,28 +36,12 @@ pub struct CompareArgs {
     #[arg(long, default_value = "1800", value_name = "SECONDS")]
     pub timeout: NonZeroUsize,
 
-    /// Write all numbers to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-
-    /// Measure nothing, and draw the figures of this file that --json has written
-    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["json", "check"])]
-    pub from: Option<PathBuf>,
-
-    /// Fail when a target is missed
-    #[arg(long)]
-    pub check: bool,
-
     /// The overspill program to measure [default: this one]
     #[arg(long, value_name = "PATH", hide = true)]
     pub program: Option<PathBuf>,
 }
 
-impl CompareArgs {
+impl EngineArgs {
     /// The terms of every process. Creates the directory that they name.
     pub(crate) fn terms(&self) -> Result<Terms<'_>> {
         create_directory(&self.dir)?;
@@ -79,7 +59,37 @@ impl CompareArgs {
         let (peers, missing): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
         (peers.into_iter().flatten().collect(), missing.into_iter().filter_map(Result::err).collect())
     }
+}
 
+/// The arguments that experiments with other engines have in common.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// The number of runs of each query and engine; the tables show medians
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Their processes.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+
+    /// Write all numbers to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Measure nothing, and draw the figures of this file that --json has written
+    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["json", "check"])]
+    pub from: Option<PathBuf>,
+
+    /// Fail when a target is missed
+    #[arg(long)]
+    pub check: bool,
+}
+
+impl CompareArgs {
     /// Writes the requested files. `figure` makes the picture's figure of the JSON.
     pub(crate) fn write(&self, json: &Value, figure: impl FnOnce(&Value) -> Figure) -> Result<()> {
         if let Some(path) = &self.json {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use datafusion::common::{Result, exec_datafusion_err};
 use serde_json::{Value, json};
 
-pub use self::args::CompareArgs;
+pub use self::args::{CompareArgs, EngineArgs};
 pub(crate) use self::session::Session;
 pub(crate) use self::target::Target;
 use crate::process::{no_python, skipped};

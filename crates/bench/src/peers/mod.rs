@@ -82,8 +82,13 @@ impl PeersArgs {
         if workload.index.is_none() {
             return Ok(None);
         }
-        let settings = [self.compare.settings.as_slice(), &["overspill.indexes=never".to_owned()]].concat();
-        Ok(Some(Engine::overspill(WITHOUT_INDEX, VERSION, program(self.compare.program.as_deref())?, &settings)))
+        let settings = [self.compare.engines.settings.as_slice(), &["overspill.indexes=never".to_owned()]].concat();
+        Ok(Some(Engine::overspill(
+            WITHOUT_INDEX,
+            VERSION,
+            program(self.compare.engines.program.as_deref())?,
+            &settings,
+        )))
     }
 }
 
@@ -101,9 +106,9 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
     if let Some(json) = args.compare.measured(report::EXPERIMENT)? {
         return args.compare.write(&json, |json| report::figure(json, chosen));
     }
-    let program = program(args.compare.program.as_deref())?;
-    let terms = args.compare.terms()?;
-    let (peers, missing) = args.compare.peers(&terms);
+    let program = program(args.compare.engines.program.as_deref())?;
+    let terms = args.compare.engines.terms()?;
+    let (peers, missing) = args.compare.engines.peers(&terms);
     tell("measuring reads at random places");
     let topology = Topology::of_this_machine();
     let random_reads = random_reads(&topology)?;
@@ -118,7 +123,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
     };
     // Ignore write errors, as the reader may have closed the output.
     _ = out.write_all(report::head(&figures, topology.cpu.threads).as_bytes());
-    let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.compare.settings);
+    let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.compare.engines.settings);
     for workload in chosen {
         let join = measure(args, workload, &overspill, &peers, &terms)?;
         _ = out.write_all(report::table(&figures, &join).as_bytes());
@@ -137,8 +142,8 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
 /// Runs a workload in all engines.
 fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[Engine], terms: &Terms) -> Result<Join> {
     let tables = workload.tables(args.scale);
-    let folder = workload.folder(&args.compare.dir.join("peers"), &tables);
-    tables.write_in(&folder, args.compare.threads)?;
+    let folder = workload.folder(&args.compare.engines.dir.join("peers"), &tables);
+    tables.write_in(&folder, args.compare.engines.threads)?;
     let without_index = args.without_index(workload)?;
     let engines = std::iter::once(overspill).chain(&without_index).chain(peers);
     let mut contenders: Vec<Contender> = engines.map(Contender::new).collect();

@@ -10,6 +10,7 @@ mod report;
 mod round;
 
 use std::io::Write;
+use std::path::Path;
 
 use clap::Args;
 use datafusion::DATAFUSION_VERSION;
@@ -17,7 +18,7 @@ use datafusion::common::{Result, exec_err};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{Compression, TablesArgs};
-use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Target, VERSION};
+use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Session, Target, Terms, VERSION};
 use crate::process::program;
 use crate::report::{machine, tell};
 pub use query::Numbers;
@@ -144,7 +145,7 @@ impl Suite {
     }
 
     /// The queries with some of the numbers, or all if none are given.
-    fn select(&self, numbers: &[Numbers]) -> Result<Vec<Query>> {
+    pub(crate) fn select(&self, numbers: &[Numbers]) -> Result<Vec<Query>> {
         let queries = self.queries();
         if let Some(missing) = numbers.iter().find_map(|numbers| numbers.outside(queries.len())) {
             return self.no_query(missing, queries.len());
@@ -152,6 +153,15 @@ impl Suite {
         let is_asked =
             |query: &Query| numbers.is_empty() || numbers.iter().any(|numbers| numbers.contain(query.number));
         Ok(queries.into_iter().filter(is_asked).collect())
+    }
+
+    /// Starts an engine and defines the tables, whose files are in `folder`.
+    pub(crate) fn open(&self, engine: &Engine, folder: &Path, terms: &Terms) -> Result<Session> {
+        let (mut session, _) = engine.start(terms)?;
+        for table in (self.tables)() {
+            session.execute(&engine.scan(&table, &folder.join(format!("{table}.parquet"))))?;
+        }
+        Ok(session)
     }
 
     fn no_query<T>(&self, number: usize, last: usize) -> Result<T> {
@@ -167,20 +177,21 @@ impl Suite {
         if let Some(json) = args.compare.measured(self.name)? {
             return args.compare.write(&json, |json| report::figure(json, self, &queries));
         }
-        let program = program(args.compare.program.as_deref())?;
-        let terms = args.compare.terms()?;
+        let program = program(args.compare.engines.program.as_deref())?;
+        let terms = args.compare.engines.terms()?;
         let tables = TablesArgs {
             scale: args.scale,
-            dir: args.compare.dir.join(format!("{}-sf{}", self.of, args.scale)),
+            dir: args.compare.engines.dir.join(format!("{}-sf{}", self.of, args.scale)),
             compression: Compression::Snappy,
             force: false,
-            threads: args.compare.threads,
+            threads: args.compare.engines.threads,
         };
         (self.generate)(&tables, &mut std::io::sink())?;
-        let (peers, missing) = args.compare.peers(&terms);
-        let with_stock_joins = [args.compare.settings.as_slice(), &["overspill.enabled=false".to_owned()]].concat();
+        let (peers, missing) = args.compare.engines.peers(&terms);
+        let with_stock_joins =
+            [args.compare.engines.settings.as_slice(), &["overspill.enabled=false".to_owned()]].concat();
         let engines = [
-            Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.compare.settings),
+            Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.compare.engines.settings),
             Engine::overspill(STOCK_JOINS, DATAFUSION_VERSION, program, &with_stock_joins),
         ];
         let contenders = engines.into_iter().chain(peers).map(|engine| Contender::new(engine, queries.len())).collect();

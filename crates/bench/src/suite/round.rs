@@ -110,10 +110,6 @@ impl Place<'_> {
 
     /// Starts an engine and defines the tables.
     fn start(&self, engine: &Engine) -> Result<Session> {
-        let (mut session, _) = engine.start(self.terms)?;
-        for table in (self.suite.tables)() {
-            session.execute(&engine.scan(&table, &self.folder.join(format!("{table}.parquet"))))?;
-        }
-        Ok(session)
+        self.suite.open(engine, self.folder, self.terms)
     }
 }
