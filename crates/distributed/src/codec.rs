@@ -24,7 +24,7 @@ use datafusion_proto::protobuf::PhysicalPlanNode;
 use overspill::travel::{
     self, GroupingSetsInputExec, decode_aggregate, decode_scalar, encode_aggregate, encode_scalar,
 };
-use overspill::{HybridJoinExec, ThetaJoinExec};
+use overspill::{EstimatedRows, HybridJoinExec, ThetaJoinExec};
 
 use crate::gather::GatherExec;
 use crate::{scan, sink};
@@ -39,6 +39,8 @@ const GATHER: u8 = 4;
 const GROUPING_SETS_INPUT: u8 = 5;
 const SCAN: u8 = 6;
 const SINK: u8 = 7;
+/// A hybrid join after the rows that are estimated of it: three floats.
+const ESTIMATED_HYBRID_JOIN: u8 = 8;
 
 const UNPRUNABLE: &[u8] = b"\xffunprunable";
 
@@ -49,13 +51,14 @@ pub struct PlanCodec<C> {
 }
 
 impl<C: PhysicalExtensionCodec> PlanCodec<C> {
-    /// Writes the node of DataFusion that a node replaces, over empty inputs.
-    fn encode_planned(&self, kind: u8, planned: Arc<dyn ExecutionPlan>, buf: &mut Vec<u8>) -> Result<()> {
+    /// Writes what else is to be known of a node, and the node of DataFusion that it replaces, over empty inputs.
+    fn encode_planned(&self, kind: u8, other: &[u8], planned: Arc<dyn ExecutionPlan>, buf: &mut Vec<u8>) -> Result<()> {
         let inputs = planned.children().into_iter().map(empty).collect();
         let planned =
             planned.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
         buf.extend_from_slice(MAGIC);
         buf.push(kind);
+        buf.extend_from_slice(other);
         PhysicalPlanNode::try_from_physical_plan(planned, self)?.try_encode(buf)
     }
 
@@ -75,6 +78,20 @@ impl<C: PhysicalExtensionCodec> PlanCodec<C> {
 fn empty(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let partitions = input.output_partitioning().partition_count();
     Arc::new(EmptyExec::new(input.schema()).with_partitions(partitions))
+}
+
+fn encode_estimate(EstimatedRows { build, probe, output }: EstimatedRows) -> Vec<u8> {
+    [build, probe, output].into_iter().flat_map(f64::to_le_bytes).collect()
+}
+
+/// The estimate that stands before the bytes that are returned with it.
+fn decode_estimate(bytes: &[u8]) -> Result<(EstimatedRows, &[u8])> {
+    let Some((floats, rest)) = bytes.split_at_checked(3 * size_of::<f64>()) else {
+        return internal_err!("a hybrid join without its estimated rows");
+    };
+    let (floats, _) = floats.as_chunks();
+    let [build, probe, output] = [0, 1, 2].map(|number| f64::from_le_bytes(floats[number]));
+    Ok((EstimatedRows { build, probe, output }, rest))
 }
 
 fn one(inputs: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn ExecutionPlan>> {
@@ -104,6 +121,11 @@ impl<C: PhysicalExtensionCodec> PhysicalExtensionCodec for PlanCodec<C> {
                 let planned = self.decode_planned(bytes, inputs, context)?;
                 Ok(Arc::new(HybridJoinExec::try_new(hash_join(&planned)?)?))
             }
+            ESTIMATED_HYBRID_JOIN => {
+                let (estimate, bytes) = decode_estimate(bytes)?;
+                let planned = self.decode_planned(bytes, inputs, context)?;
+                Ok(Arc::new(HybridJoinExec::try_new(hash_join(&planned)?)?.with_estimate(Some(estimate))))
+            }
             NULL_AWARE_MARK_JOIN => {
                 let planned = self.decode_planned(bytes, inputs, context)?;
                 Ok(Arc::new(HybridJoinExec::try_new_null_aware_mark(hash_join(&planned)?)?))
@@ -129,12 +151,16 @@ impl<C: PhysicalExtensionCodec> PhysicalExtensionCodec for PlanCodec<C> {
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         if let Some(join) = node.downcast_ref::<HybridJoinExec>() {
-            let kind = if join.has_null_aware_mark() { NULL_AWARE_MARK_JOIN } else { HYBRID_JOIN };
-            return self.encode_planned(kind, Arc::new(join.planned().builder().build()?), buf);
+            let (kind, estimate) = match join.estimate() {
+                _ if join.has_null_aware_mark() => (NULL_AWARE_MARK_JOIN, vec![]),
+                Some(estimate) => (ESTIMATED_HYBRID_JOIN, encode_estimate(estimate)),
+                None => (HYBRID_JOIN, vec![]),
+            };
+            return self.encode_planned(kind, &estimate, Arc::new(join.planned().builder().build()?), buf);
         }
         if let Some(join) = node.downcast_ref::<ThetaJoinExec>() {
             let planned = NestedLoopJoinExecBuilder::from(join.planned()).build()?;
-            return self.encode_planned(THETA_JOIN, Arc::new(planned), buf);
+            return self.encode_planned(THETA_JOIN, &[], Arc::new(planned), buf);
         }
         if let Some(scan) = node.downcast_ref::<DataSourceExec>().and_then(|scan| scan.data_source().downcast_ref()) {
             let mut bytes = Vec::new();

@@ -225,6 +225,16 @@ values! {
 }
 
 values! {
+    /// Which side of a join is its build side, where `auto` lets the sides change roles if the planned one turns out much larger than estimated.
+    BuildSide, "overspill.build_side" {
+        /// The one that was planned.
+        Planned = "planned",
+        /// The other one, wherever it can be.
+        Exchanged = "exchanged",
+    }
+}
+
+values! {
     /// How a filter and the aggregate above it run, where `auto` decides by the share of rows that pass.
     Selection, "overspill.selection" {
         /// As two operators.
@@ -309,7 +319,10 @@ config_namespace! {
         /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
         pub join_order: JoinOrder, default = JoinOrder::Auto
 
-        /// How many rows of a filtered table are read while a query with joins is planned, to count those that pass. More take longer, and tell rarer rows. They are read from Parquet files on this machine, and kept for later queries. 0: none are read.
+        /// Of which side of a join a hash table is built: planned: of the one that was planned; auto: of that one, unless it has more than 4 times the rows that were estimated and the other side ends first when both are read; exchanged: of the other one, for tests. Joins on a GPU, with indexes or by NOT IN keep their sides.
+        pub build_side: Choice<BuildSide>, default = Choice(Some(BuildSide::Planned))
+
+        /// How many rows of a filtered table are read while a query with joins is planned, to count those that pass. More take longer, and tell rarer rows. A table with up to 4 times as many is read as a whole. They are read from Parquet files on this machine, and kept for later queries. 0: none are read.
         pub sampled_rows: usize, default = 32768
 
         /// Whether equal parts of a query with an aggregate, DISTINCT, a window or the first rows of a sort, such as a WITH that is read several times, run once. Rows that are yet to be read again stay in memory, or move to disk.

@@ -61,12 +61,12 @@ pub mod write_aside;
 pub use adaptive_filter::AdaptiveFilterExec;
 pub use admission::AdmissionExec;
 pub use config::{
-    BlockCompression, Choice, FilterOrder, GpuLinkCompression, IndexUse, JoinOrder, Named, OverspillConfig, Selection,
-    ShuffleCompression,
+    BlockCompression, BuildSide, Choice, FilterOrder, GpuLinkCompression, IndexUse, JoinOrder, Named, OverspillConfig,
+    Selection, ShuffleCompression,
 };
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_aggregate::HybridAggregateExec;
-pub use hybrid_join::HybridJoinExec;
+pub use hybrid_join::{EstimatedRows, HybridJoinExec};
 pub use index_lookup::IndexLookupExec;
 pub use index_scan::IndexScanExec;
 pub use join_aggregate::JoinAggregateExec;

@@ -16,6 +16,7 @@ use crate::memory::limit_of;
 use crate::runtime::OverspillRuntime;
 use crate::scheduler::Scheduler;
 use crate::shared_subplan::plan_shared;
+use crate::table_samples::FilterShares;
 
 /// What rules see of the session while a query is planned. DataFusion gives them nothing but options, and a session may get
 /// another memory pool between two queries: `SET datafusion.runtime.memory_limit` makes a new one.
@@ -24,6 +25,8 @@ pub(crate) struct PlanningSession {
     /// Bytes that the query may use; `None` without a limit.
     memory_limit: Option<usize>,
     runtime: OverspillRuntime,
+    /// Of the query's filters.
+    shares: Arc<FilterShares>,
 }
 
 impl PlanningSession {
@@ -31,12 +34,17 @@ impl PlanningSession {
         let scheduler = Scheduler::of(state.config());
         let memory_limit = limit_of(state.runtime_env().memory_pool.as_ref())
             .map(|limit| scheduler.map_or(limit, |scheduler| scheduler.expected_grant(limit)));
-        Self { memory_limit, runtime: OverspillRuntime::of(state.config()) }
+        Self { memory_limit, runtime: OverspillRuntime::of(state.config()), shares: Arc::default() }
     }
 
     /// The memory limit of the session; `None` without one.
     pub fn memory_limit(options: &ConfigOptions) -> Option<usize> {
         options.extensions.get::<Self>()?.memory_limit
+    }
+
+    /// What samples say of the filters of the query.
+    pub fn filter_shares(options: &ConfigOptions) -> Arc<FilterShares> {
+        options.extensions.get::<Self>().map_or_else(Arc::default, |session| Arc::clone(&session.shares))
     }
 
     /// The runtime of the session.

@@ -139,7 +139,7 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     };
     rules.insert(selected, Arc::new(EachNode("grouping_sets_input", optimizer::grouping_sets_input)));
     rules.insert(selected, Arc::new(EachNode("theta_join_selection", optimizer::theta_join_selection)));
-    rules.insert(selected, Arc::new(EachNode("hybrid_join_selection", optimizer::hybrid_join_selection)));
+    rules.insert(selected, Arc::new(optimizer::HybridJoinSelection));
     rules.insert(selected, Arc::new(SharedBuild));
     rules.insert(selected, Arc::new(JoinOrderRule));
     rules.insert(0, Arc::new(EachNode("float_bounds", optimizer::float_bounds)));

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
-use overspill_join::memory::UnitMemory;
+use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spill::{SpillTuning, SpilledPartition};
 use tokio::runtime::Handle;
 use tracing::Span;
 
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
 use super::metrics::JoinMetrics;
-use crate::index_lookup::{LookupExecution, ReadAhead};
+use super::side_swap::{Race, RaceRules, Raced, RacingBuild};
+use crate::index_lookup::{KeyCollector, KeysAhead, LookupExecution};
 use crate::join_execution::disk::{DiskFile, DiskStore};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, Lane};
@@ -26,6 +29,7 @@ pub(super) type FilePartition = SpilledPartition<DiskFile>;
 
 /// A join and the means to run it, shared by all its streams.
 pub(super) struct JoinContext {
+    pub task: Arc<TaskContext>,
     pub plan: Arc<JoinPlan>,
     pub store: Arc<DiskStore>,
     pub memory: Arc<JoinMemory>,
@@ -43,7 +47,11 @@ pub(super) struct JoinContext {
     /// Joins of the probe side whose build sides are read first.
     pub early: Vec<Box<dyn BuildAhead>>,
     /// Reads the probe side first, if there is an index for the build side.
-    pub read_ahead: Option<Arc<ReadAhead>>,
+    pub keys_ahead: Option<Arc<KeysAhead>>,
+    /// When build sides race with their probe sides, if their roles may change.
+    pub races: Option<Arc<RaceRules>>,
+    /// The race of the build side that streams share.
+    pub race: Option<Race>,
 }
 
 /// The build side of another join, which is read before the join's own.
@@ -59,35 +67,89 @@ pub(super) struct ReadBuild {
     pub rows: usize,
 }
 
+/// What the input of the build side became.
+pub(super) enum ReadInput {
+    Build(Arc<ReadBuild>),
+    /// Another join, as the sides have changed roles.
+    Exchanged(Arc<dyn ExecutionPlan>),
+}
+
+/// A build side while its input is read.
+pub(super) struct BuildReader {
+    context: Arc<JoinContext>,
+    build: HybridBuild<DiskStore>,
+    bounds: Option<KeyBounds>,
+    lookup: Option<(Arc<LookupExecution>, KeyCollector)>,
+    phase: Span,
+    batches: usize,
+    /// Those without a key that could match are among them.
+    rows: usize,
+}
+
+impl RacingBuild for BuildReader {
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let _timer = self.context.metrics.build_time.timer();
+        let _working = self.phase.enter();
+        self.batches += 1;
+        self.rows += batch.num_rows();
+        if let Some(bounds) = &mut self.bounds {
+            bounds.update(&batch)?;
+        }
+        if let Some((lookup, keys)) = &mut self.lookup {
+            lookup.add(keys, &batch)?;
+        }
+        self.build.push(batch).map_err(to_datafusion)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.build.is_in_memory()
+    }
+
+    fn into_rows(self) -> Option<(Vec<(RecordBatch, usize)>, Grant)> {
+        self.build.into_rows()
+    }
+
+    fn memory(&self) -> &JoinMemory {
+        &self.context.memory
+    }
+}
+
 impl JoinContext {
-    /// Reads the build side of the join itself.
+    /// Reads the build side of the join itself. With a `race` the sides may change roles.
     pub async fn read_input(
         self: &Arc<Self>,
-        mut input: SendableRecordBatchStream,
+        input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         lane: &Lane,
-    ) -> Result<ReadBuild> {
+        race: Option<&Race>,
+    ) -> Result<ReadInput> {
         let phase = lane.phase("build");
-        let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
-        let has_bounds = bounds.is_some();
-        let mut lookup = self.lookup.as_ref().map(|lookup| (lookup, lookup.collect(memory.grant())));
-        let mut build = self.build(Arc::clone(&memory), 0);
-        while let Some(batch) = input.next().await {
-            let batch = batch?;
-            let _timer = self.metrics.build_time.timer();
-            let _working = phase.enter();
-            self.metrics.build_input_batches.add(1);
-            self.metrics.build_input_rows.add(batch.num_rows());
-            if let Some(bounds) = &mut bounds {
-                bounds.update(&batch)?;
+        let bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
+        let lookup = self.lookup.as_ref().map(|lookup| (Arc::clone(lookup), lookup.collect(memory.grant())));
+        let build = self.build(Arc::clone(&memory), 0);
+        let context = Arc::clone(self);
+        let mut reader = BuildReader { context, build, bounds, lookup, phase: phase.clone(), batches: 0, rows: 0 };
+        let (mut input, mut race) = (Some(input), race);
+        while let Some(rows) = &mut input {
+            let Some(batch) = rows.next().await else { break };
+            reader.push(batch?)?;
+            if let Some(due) = race.filter(|race| race.is_due(reader.rows)) {
+                race = None;
+                match due.run(reader, &mut input, &memory).await? {
+                    Raced::Planned(planned) => reader = planned,
+                    Raced::Exchanged(join) => {
+                        self.metrics.side_swaps.add(1);
+                        return Ok(ReadInput::Exchanged(join));
+                    }
+                }
             }
-            if let Some((lookup, keys)) = &mut lookup {
-                lookup.add(keys, &batch)?;
-            }
-            build.push(batch).map_err(to_datafusion)?;
         }
         // The inputs of the join may need the memory and the files that were used to produce the build side.
         drop(input);
+        let has_bounds = reader.bounds.is_some();
+        let BuildReader { build, bounds, lookup, batches, rows, .. } = reader;
+        self.metrics.build_input_batches.add(batches);
+        self.metrics.build_input_rows.add(rows);
         let build = self.finish(build, 1, &phase).await?;
         phase.record("rows", build.rows);
         if let Some(membership) = &self.membership {
@@ -100,7 +162,7 @@ impl JoinContext {
         if let Some(filter) = self.bounds.as_ref().filter(|_| has_bounds) {
             filter.report(bounds.map_or(Ok(None), KeyBounds::finish)?)?;
         }
-        Ok(build)
+        Ok(ReadInput::Build(Arc::new(build)))
     }
 
     /// Reads a build partition back to join a pair of partitions. `depth` is the number of times that its rows have been

@@ -26,9 +26,11 @@ use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, PairForm};
 
+use super::estimate::EstimatedRows;
 use super::execution::Execution;
 use super::filter_pushdown;
 use super::schema::{output_columns, with_nullable_mark};
+use super::side_swap::Room;
 use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
 use crate::index_lookup::{IndexLookupExec, index_lookup};
@@ -58,6 +60,9 @@ pub struct HybridJoinExec {
     pub(super) metrics: ExecutionPlanMetricsSet,
     /// Where joins of the probe side publish their keys that nodes of the build side drop rows by. Their build sides are read first.
     pub(super) early: Vec<Arc<MembershipSlot>>,
+    estimate: Option<EstimatedRows>,
+    /// The memory of a join that runs in place of another one. Its sides keep their roles.
+    pub(super) room: Option<Room>,
     pub(super) starting: StartingExecution<Execution>,
 }
 
@@ -113,10 +118,28 @@ impl HybridJoinExec {
             null_aware_mark,
             membership: None,
             early: vec![],
+            estimate: None,
+            room: None,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             starting: StartingExecution::default(),
         })
+    }
+
+    /// The same join with the rows that are estimated of it.
+    #[must_use]
+    pub fn with_estimate(self, estimate: Option<EstimatedRows>) -> Self {
+        Self { estimate, ..self }
+    }
+
+    /// The same join, which runs in place of another one: with the metrics of that, and in so many bytes of its memory, if that is limited.
+    pub(super) fn in_place_of(self, metrics: ExecutionPlanMetricsSet, room: Room) -> Self {
+        Self { metrics, room: Some(room), ..self }
+    }
+
+    /// The rows that are estimated of it, if any are.
+    pub fn estimate(&self) -> Option<EstimatedRows> {
+        self.estimate
     }
 
     /// The join that this node replaces. It is never executed.
@@ -214,7 +237,7 @@ impl HybridJoinExec {
     /// The same node with another planned join.
     fn with_planned(&self, plan: &HashJoinExec) -> Result<Self> {
         let (membership, early) = (self.membership.clone(), self.early.clone());
-        Ok(Self { membership, early, ..Self::try_new_with(plan, self.null_aware_mark)? })
+        Ok(Self { membership, early, estimate: self.estimate, ..Self::try_new_with(plan, self.null_aware_mark)? })
     }
 
     /// The lookup that may take the place of a side's scan, and which side.
@@ -299,16 +322,28 @@ impl HybridJoinExec {
             PartitionMode::Partitioned => Some(self.left().execute(partition, Arc::clone(&context))?),
             _ => None,
         };
-        let probe = match &execution.inputs {
-            Some(inputs) => {
+        let race = self.race(&execution, partition, &context);
+        let probe = match (&execution.inputs, &race) {
+            (Some(inputs), _) => {
                 inputs.open(partition)?;
                 None
             }
-            None => Some(self.probe(&execution.context, &context)(partition)?),
+            (None, Some(race)) => Some(race.probe.open_early(0)?),
+            (None, None) => Some(self.probe(&execution.context, &context)(partition)?),
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let inputs = Inputs { build, probe };
+        let inputs = Inputs { build, probe, race };
         Ok(HybridJoinStream::new(execution, partition, inputs, self.fetch(), aggregating, baseline).into_stream())
+    }
+
+    /// What EXPLAIN shows of the estimated rows, after an execution beside the true ones.
+    fn estimate_words(&self) -> Option<String> {
+        let metrics = self.metrics.clone_inner();
+        let count = |name| metrics.sum_by_name(name).map(|count| count.as_usize());
+        // Rows of sides that have changed roles are counted by their new ones.
+        let of_side = |name| count(name).filter(|_| count("side_swaps").unwrap_or(0) == 0);
+        let truth = [of_side("build_input_rows"), of_side("input_rows"), metrics.output_rows()];
+        Some(self.estimate?.words(truth).to_string())
     }
 
     pub(crate) fn on_words(&self) -> String {
@@ -363,14 +398,16 @@ impl DisplayAs for HybridJoinExec {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let details = planned.strip_prefix("HashJoinExec").unwrap_or(&planned);
                 let null_aware = if self.null_aware_mark { ", null_aware" } else { "" };
-                write!(f, "HybridJoinExec{details}{null_aware}, {STRATEGIES}")
+                write!(f, "HybridJoinExec{details}{null_aware}, {STRATEGIES}")?;
+                self.estimate_words().map_or(Ok(()), |words| write!(f, ", {words}"))
             }
             DisplayFormatType::TreeRender => {
                 writeln!(f, "{planned}")?;
                 if self.null_aware_mark {
                     writeln!(f, "null_aware")?;
                 }
-                writeln!(f, "{STRATEGIES}")
+                writeln!(f, "{STRATEGIES}")?;
+                self.estimate_words().map_or(Ok(()), |words| writeln!(f, "{words}"))
             }
         }
     }

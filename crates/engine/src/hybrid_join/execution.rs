@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
 
-use super::context::{JoinContext, ReadBuild};
+use super::context::{JoinContext, ReadInput};
 use super::deferred::HybridProbe;
 use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::shared_build::SharedBuild;
@@ -13,7 +13,7 @@ use crate::join_execution::timeline::LaneName;
 pub(super) struct Execution {
     pub context: Arc<JoinContext>,
     /// The one build side that all streams probe (`CollectLeft`).
-    pub build: Option<SharedBuild<ReadBuild>>,
+    pub build: Option<SharedBuild<ReadInput>>,
     /// The probe inputs, if the streams share them.
     pub inputs: Option<Arc<ProbeInputs<HybridProbe>>>,
 }
@@ -34,11 +34,11 @@ impl Execution {
                 let _reading = lane.phase("read build side below");
                 early.read().await?;
             }
-            if let Some(ahead) = &reader.read_ahead {
+            if let Some(ahead) = &reader.keys_ahead {
                 let _reading = lane.phase("read probe side first");
                 ahead.read(&memory).await?;
             }
-            reader.read_input(input, memory, &lane).await
+            reader.read_input(input, memory, &lane, reader.race.as_ref()).await
         });
         Self { context, build: Some(build), inputs }
     }

@@ -125,6 +125,8 @@ pub(super) struct JoinMetrics {
     pub peak_mem_used: Gauge,
     /// Hash tables over a build side that was entirely in memory.
     pub in_memory_joins: Count,
+    /// Build sides that became probe sides, as the other side was smaller than expected beside them.
+    pub side_swaps: Count,
     /// Streams that partitioned their probe rows by region of the hash table.
     pub radix_streams: Count,
     /// Streams that used a Bloom filter for their last lookups.
@@ -160,6 +162,7 @@ impl JoinMetrics {
             input_batches: counter("input_batches"),
             peak_mem_used: gauge("peak_mem_used"),
             in_memory_joins: counter("in_memory_joins"),
+            side_swaps: counter("side_swaps"),
             radix_streams: counter("radix_streams"),
             filtered_streams: counter("filtered_streams"),
             hybrid_joins: counter("hybrid_joins"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use datafusion::common::{NullEquality, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use overspill_join::hybrid::{Accelerator, JoinPlan, SubqueryFacts};
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
@@ -18,13 +18,15 @@ use super::early_build::EarlyBuild;
 use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
-use crate::config::OverspillConfig;
+use super::side_swap::{Exchanged, Race, RaceRules};
+use crate::config::{BuildSide, OverspillConfig};
 use crate::device::share_of;
-use crate::index_lookup::{IndexLookupExec, ReadAhead};
+use crate::index_lookup::{IndexLookupExec, KeysAhead};
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
 use crate::join_execution::input::{OpenProbe, ProbeInputs, open_plan, open_plan_late};
 use crate::join_execution::memory::JoinMemory;
+use crate::join_execution::read_ahead::ReadAhead;
 use crate::join_execution::timeline::JoinTimeline;
 use crate::runtime::OverspillRuntime;
 
@@ -74,11 +76,48 @@ impl HybridJoinExec {
         if let Some(lookup) = context.lookup.clone() {
             return Box::new(move |partition| Ok(lookup.open(partition, &task)));
         }
-        if let Some(ahead) = context.read_ahead.clone() {
+        if let Some(ahead) = context.keys_ahead.clone() {
             return Box::new(move |partition| Ok(ahead.open(partition)));
         }
+        if let Some(race) = &context.race {
+            let probe = Arc::clone(&race.probe);
+            return Box::new(move |partition| probe.open_early(partition));
+        }
+        self.open_probe(context.membership.is_some(), task)
+    }
+
+    fn open_probe(&self, is_restricted: bool, task: Arc<TaskContext>) -> OpenProbe {
         // Nodes of the probe side look for the keys of the build side when they are executed.
-        if context.membership.is_some() { open_plan_late(self.right(), task) } else { open_plan(self.right(), task) }
+        if is_restricted { open_plan_late(self.right(), task) } else { open_plan(self.right(), task) }
+    }
+
+    /// When build sides race with their probe sides; `None` if the sides keep their roles.
+    fn races(&self, config: &OverspillConfig) -> Result<Option<Arc<RaceRules>>> {
+        use Partitioning::{RoundRobinBatch, UnknownPartitioning};
+        let is_shared = self.shares_build();
+        // The streams of a shared build side return the rows of their probe partitions, which nodes above may rely on.
+        let may_move = !is_shared
+            || self.probe_partitions() == 1
+            || matches!(self.properties().output_partitioning(), RoundRobinBatch(_) | UnknownPartitioning(_));
+        if self.is_null_aware() || self.room.is_some() || !may_move {
+            return Ok(None);
+        }
+        let (streams, parts) = if is_shared { (self.probe_partitions(), 1) } else { (1, self.probe_partitions()) };
+        let exchanged = || Exchanged::new(&self.plan, streams, parts, &self.metrics);
+        let rules = match (config.build_side.0, self.estimate()) {
+            (Some(BuildSide::Exchanged), _) => RaceRules::forced(exchanged()?),
+            (None, Some(estimate)) => RaceRules::unexpected(exchanged()?, estimate, parts),
+            (Some(BuildSide::Planned), _) | (None, None) => return Ok(None),
+        };
+        Ok(Some(Arc::new(rules)))
+    }
+
+    /// The race of a build side with a partition of the probe side that no other build side reads.
+    pub(super) fn race(&self, execution: &Execution, partition: usize, task: &Arc<TaskContext>) -> Option<Race> {
+        let rules = execution.context.races.as_ref().filter(|_| !self.shares_build())?;
+        let open = self.probe(&execution.context, task);
+        let probe = ReadAhead::new(Box::new(move |_| open(partition)), self.right().schema(), 1);
+        Some(Race { rules: Arc::clone(rules), probe: Arc::new(probe) })
     }
 
     fn shares_build(&self) -> bool {
@@ -115,7 +154,7 @@ impl HybridJoinExec {
         let memory = JoinMemory::new(
             task.memory_pool(),
             format!("HybridJoin({})", self.on_words()),
-            config.join_memory_limit,
+            self.room.and_then(|room| room.0).unwrap_or(config.join_memory_limit),
             SpillTuning::floor(columns),
             partitions + usize::from(is_shared),
             if is_shared { 1 } else { partitions },
@@ -137,11 +176,19 @@ impl HybridJoinExec {
         let may_read_ahead = bounds.is_none() && membership.is_none();
         let ahead = lookups(self.left()).filter(|_| may_read_ahead).map(|lookup| {
             let open = open_plan(self.right(), Arc::clone(task));
-            Arc::new(ReadAhead::new(lookup, open, self.right().schema(), partitions))
+            Arc::new(KeysAhead::new(lookup, open, self.right().schema(), partitions))
+        });
+        let may_race = plan.accelerator.is_none() && aggregates.is_none() && lookup.is_none() && ahead.is_none();
+        let races = if may_race { self.races(&config)? } else { None };
+        let race = races.as_ref().filter(|_| is_shared).map(|rules| {
+            let open = self.open_probe(membership.is_some(), Arc::clone(task));
+            let probe = Arc::new(ReadAhead::new(open, self.right().schema(), partitions));
+            Race { rules: Arc::clone(rules), probe }
         });
         let early = EarlyBuild::start(self.right(), &self.early, task)?;
         let build_keys = self.on().iter().map(|(build, _)| Arc::clone(build)).collect();
         let context = JoinContext {
+            task: Arc::clone(task),
             plan,
             store,
             memory,
@@ -154,14 +201,16 @@ impl HybridJoinExec {
             build_keys,
             lookup,
             early,
-            read_ahead: ahead,
+            keys_ahead: ahead,
+            races,
+            race,
         };
         let context = Arc::new(context);
         if !is_shared {
             return Ok(Execution { context, build: None, inputs: None });
         }
         let inputs = ProbeInputs::new(spec.join_type, partitions, self.probe(&context, task));
-        let build = match &context.read_ahead {
+        let build = match &context.keys_ahead {
             Some(ahead) => ahead.lookup().open(0, task),
             None if context.early.is_empty() => self.left().execute(0, Arc::clone(task))?,
             // Its nodes may read as soon as they are executed, and are to find the keys of the early builds.

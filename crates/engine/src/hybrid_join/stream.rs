@@ -12,7 +12,8 @@
 //!     |    input                v                       |               |
 //!     |                 Finishing(Emitting) --> Finishing(Deferred) ----'
 //!     |                                             ^
-//!     '---------------------------------------------'  work of a dropped stream
+//!     |---------------------------------------------'  work of a dropped stream
+//!     '--> Exchanged --> Done                          the sides have changed roles
 //! ```
 
 use std::sync::Arc;
@@ -29,10 +30,11 @@ use overspill_join::hybrid::{AggregatingStream, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
-use super::context::{JoinContext, ReadBuild};
+use super::context::{JoinContext, ReadBuild, ReadInput};
 use super::deferred::{HybridProbe, Joiner, ProbedInput, Work, emitter, finish_spill, join_pairs, prober};
 use super::execution::Execution;
 use super::pairs::spilled_pairs;
+use super::side_swap::Race;
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::input::{Next, ProbeInput, Rest};
 use crate::join_execution::output::OutputBatches;
@@ -44,6 +46,8 @@ use crate::join_execution::to_datafusion;
 pub(super) struct Inputs {
     pub build: Option<SendableRecordBatchStream>,
     pub probe: Option<SendableRecordBatchStream>,
+    /// The race of the build side, if these inputs may change their roles.
+    pub race: Option<Race>,
 }
 
 /// One output stream of a join: reads, joins, and returns batches.
@@ -69,6 +73,8 @@ enum State {
     Start(Inputs),
     Probing(Box<Probing>),
     Finishing(Work),
+    /// Returns the rows of another join, as the sides have changed roles.
+    Exchanged(SendableRecordBatchStream),
     Done,
 }
 
@@ -182,6 +188,12 @@ impl HybridJoinStream {
                     Some(rows) => return rows.map(Some),
                     None => self.state = State::Done,
                 },
+                State::Exchanged(rows) => match rows.next().await.transpose()? {
+                    Some(rows) => {
+                        return Ok(Some(rows.with_schema(Arc::clone(&self.context.plan.spec.output_schema))?));
+                    }
+                    None => self.state = State::Done,
+                },
                 State::Done => {
                     self.execution = None;
                     return Ok(None);
@@ -204,13 +216,26 @@ impl HybridJoinStream {
             }
             None => {
                 let Some(input) = inputs.build.take() else { return Ok(()) };
-                Arc::new(self.context.read_input(input, Arc::clone(&self.memory), &self.lane).await?)
+                let memory = Arc::clone(&self.memory);
+                Arc::new(self.context.read_input(input, memory, &self.lane, inputs.race.as_ref()).await?)
             }
         };
         let State::Start(inputs) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
+        let build = match build.as_ref() {
+            ReadInput::Build(build) => Arc::clone(build),
+            ReadInput::Exchanged(join) => {
+                // A build side of its own is probed by one stream.
+                let partition = if execution.build.is_some() { self.partition } else { 0 };
+                self.state = State::Exchanged(join.execute(partition, Arc::clone(&self.context.task))?);
+                return Ok(());
+            }
+        };
         // Without build rows the probe side need not be read, unless its unmatched rows are in the output. A stream that
         // never reads its input ends it for all streams.
         if build.rows == 0 && !self.context.plan.spec.join_type.keeps_unmatched_probe() {
+            if let Some(race) = &self.context.race {
+                race.probe.close(self.partition);
+            }
             return Ok(());
         }
         match (inputs.probe, &execution.inputs) {
@@ -292,7 +317,7 @@ impl HybridJoinStream {
                 let rows = std::iter::from_fn(|| self.output.next_full()).collect();
                 inputs.hand_over(Rest { work, rows });
             }
-            State::Start(_) | State::Done => {}
+            State::Start(_) | State::Exchanged(_) | State::Done => {}
         }
     }
 

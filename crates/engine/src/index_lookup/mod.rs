@@ -4,7 +4,7 @@
 //! they are few beside the rows of the table, it is not scanned: each distinct key is looked up in the index, in order, and the
 //! rows that are found take the place of the scan, below the same filters and projections.
 //!
-//! A join always reads its build side first. If the index is on the build side, [`ReadAhead`] reads the probe side before it, and keeps
+//! A join always reads its build side first. If the index is on the build side, [`KeysAhead`] reads the probe side before it, and keeps
 //! the batches until they are probed. Nothing is read twice.
 //!
 //! ```text
@@ -24,12 +24,12 @@
 mod candidate;
 mod exec;
 mod keys;
+mod keys_ahead;
 mod lookup;
 mod on_gpu;
-mod read_ahead;
 mod side;
 
 pub(crate) use candidate::index_lookup;
 pub use exec::IndexLookupExec;
-pub(crate) use keys::LookupExecution;
-pub(crate) use read_ahead::ReadAhead;
+pub(crate) use keys::{KeyCollector, LookupExecution};
+pub(crate) use keys_ahead::KeysAhead;

@@ -97,6 +97,28 @@ impl JoinMemory {
         total.min(self.limit) / units.max(1)
     }
 
+    /// The bytes that another join may hold in place of each of `parts` parts of this one; `None` without a limit. The other join
+    /// of a single part also gets what is kept for floors, once [`Self::forget_floors`] has given that back.
+    pub fn room(&self, parts: usize) -> Option<usize> {
+        let account = self.account.lock();
+        let kept = if parts == 1 { account.kept } else { 0 };
+        let of_pool = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => Some(limit.saturating_sub(self.pool.reserved()) + kept),
+            _ => None,
+        };
+        let of_join = (self.limit != usize::MAX).then(|| self.limit.saturating_sub(account.used));
+        of_pool.into_iter().chain(of_join).min().map(|room| room / parts.max(1))
+    }
+
+    /// Gives back what is kept for the floors of units: another join runs in their place.
+    pub fn forget_floors(&self) {
+        let mut account = self.account.lock();
+        let kept = std::mem::take(&mut account.kept);
+        if kept > 0 {
+            self.floors().shrink(kept);
+        }
+    }
+
     /// Whether every unit has its floor, or will get it.
     pub fn is_secured(&self) -> bool {
         self.account.lock().secured

@@ -7,6 +7,7 @@ pub(crate) mod input;
 pub(crate) mod memory;
 pub(crate) mod narrow_dictionaries;
 pub(crate) mod output;
+pub(crate) mod read_ahead;
 pub(crate) mod shared_build;
 pub(crate) mod starting;
 pub(crate) mod timeline;

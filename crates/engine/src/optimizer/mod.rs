@@ -41,7 +41,7 @@ pub(crate) use filter_pushdown::FilterPushdownByName;
 pub(crate) use float_statistics::{Unprunable, float_bounds, float_filters};
 pub(crate) use grouping_sets_input::grouping_sets_input;
 pub(crate) use hybrid_aggregate_selection::hybrid_aggregate_selection;
-pub(crate) use hybrid_join_selection::hybrid_join_selection;
+pub(crate) use hybrid_join_selection::HybridJoinSelection;
 pub(crate) use index_lookup_selection::index_lookup_selection;
 pub(crate) use index_scan_selection::index_scan_selection;
 pub(crate) use join_aggregate_fusion::join_aggregate_fusion;

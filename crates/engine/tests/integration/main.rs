@@ -20,6 +20,7 @@
 //! - `query_work`: what `overspill machine --measure` finds of queries.
 //! - `scheduling`: sessions that share a scheduler: who waits, who runs where, and with how much memory.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
+//! - `side_swaps`: joins whose sides change roles while they are read.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `shared_subplan`: equal parts of a query that run once.
 //! - `spill_compression`: spill files of compressed blocks.
@@ -52,6 +53,7 @@ mod selection;
 mod set_comparisons;
 mod set_operations;
 mod shared_subplan;
+mod side_swaps;
 mod spill_compression;
 mod sql_files;
 mod strategies;

@@ -115,6 +115,18 @@ impl<S: SpillStore> HybridBuild<S> {
         self.partition(batch)
     }
 
+    /// Whether all rows read so far are in memory, in the order in which they came.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.state, State::InMemory(_))
+    }
+
+    /// The rows read so far, each batch with its bytes, and the memory that pays for them. Rows without a key that could match are
+    /// left out where the join type drops them. `None` if some rows have left memory.
+    pub fn into_rows(self) -> Option<(Vec<(RecordBatch, usize)>, Grant)> {
+        let State::InMemory(InMemory { batches, grant, .. }) = self.state else { return None };
+        Some((batches.into_iter().map(|(keyed, bytes)| (keyed.batch, bytes)).collect(), grant))
+    }
+
     fn partition(&mut self, batch: KeyedBatch) -> Result<()> {
         let (batch, keys) = batch.into_parts(&self.plan.spec)?;
         match &mut self.state {

@@ -151,15 +151,19 @@ impl Condition {
                 return Predicate { rejects_nulls: *rejects_nulls, ..Predicate::residual(*needs, USUAL_SHARE) };
             }
         };
-        let distinct =
-            |column: Option<LeafColumn>| column.and_then(|key| estimates.distinct(&leaves[key.leaf], key.column));
-        let distinct = distinct(columns[0]).zip(distinct(columns[1])).map(|(left, right)| [left, right]);
+        let values =
+            |column: Option<LeafColumn>| column.and_then(|key| estimates.key_values(&leaves[key.leaf], key.column));
+        let values = values(columns[0]).zip(values(columns[1]));
         // If nothing is known of them, the keys of the larger input are unique.
         let most = |keys: RelationSet| keys.iter().map(|leaf| relations[leaf].rows).fold(1.0, f64::max);
-        let keys = distinct.map_or_else(|| most(left | right), |[left, right]| left.max(right));
+        let selectivity = match values {
+            Some((left, right)) => left.equal_pairs(right),
+            None => 1.0 / most(left | right),
+        };
+        let distinct = values.map(|(left, right)| [left.distinct, right.distinct]);
         Predicate {
             relations: left | right,
-            selectivity: 1.0 / keys.max(1.0),
+            selectivity,
             kind: PredicateKind::Equality { left, right, distinct, class },
             rejects_nulls: columns.iter().flatten().map(|column| column.leaf).collect(),
         }

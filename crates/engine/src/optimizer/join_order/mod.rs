@@ -3,6 +3,7 @@
 mod conditions;
 mod equalities;
 mod estimates;
+mod joined_rows;
 mod rebuild;
 mod region;
 
@@ -21,12 +22,13 @@ use crate::config::OverspillConfig;
 use crate::planning::PlanningSession;
 
 use estimates::Estimates;
+pub(super) use joined_rows::JoinedRows;
 use rebuild::Rebuild;
 use region::JoinRegion;
 
 /// Bytes of stack that a node of a deep plan needs, and those that are added where there are fewer.
-const RED_ZONE: usize = 128 << 10;
-const STACK: usize = 2 << 20;
+pub(super) const RED_ZONE: usize = 128 << 10;
+pub(super) const STACK: usize = 2 << 20;
 
 /// The assumed rows of an input of a region that is ordered at random, if they are not known.
 const UNKNOWN_ROWS: f64 = 1000.0;
@@ -64,8 +66,7 @@ impl PhysicalOptimizerRule for JoinOrderRule {
         let caches = &*CACHES;
         let cost = HashJoinCost { memory: memory.map_or(f64::INFINITY, |bytes| bytes as f64), ..*caches };
         let options = Options { mode, ..Options::default() };
-        let samples = PlanningSession::runtime(config).samples();
-        let estimates = Estimates::new(samples, overspill.sampled_rows);
+        let estimates = Estimates::new(config, overspill);
         Ordering { config, options, cost, estimates }.plan(&plan)
     }
 
@@ -116,22 +117,9 @@ impl Ordering<'_> {
         if leaves.iter().any(|leaf| leaf.boundedness().is_unbounded()) {
             return as_written(leaves);
         }
-        let rows: Vec<Option<f64>> = leaves.iter().map(|leaf| self.estimates.rows(leaf)).collect();
-        if self.options.mode == Mode::Auto && rows.contains(&None) {
+        let Some(described) = described(region, &leaves, &self.estimates, self.options.mode != Mode::Auto) else {
             return as_written(leaves);
-        }
-        let relations = leaves.iter().zip(&rows);
-        let relations = relations.map(|(leaf, rows)| Relation {
-            rows: rows.unwrap_or(UNKNOWN_ROWS),
-            bounds: self.estimates.bounds(leaf),
-            unfiltered: self.estimates.unfiltered_rows(leaf).unwrap_or(f64::INFINITY),
-            width: estimates::row_width(&leaf.schema()),
-        });
-        let relations: Vec<Relation> = relations.collect();
-        let predicates = region.conditions.iter().zip(region.classes());
-        let predicates =
-            predicates.map(|(condition, class)| condition.predicate(&leaves, &relations, &self.estimates, class));
-        let described = Region { predicates: predicates.collect(), relations, root: region.root.clone() };
+        };
         let plan = match order(&described, &self.options, &self.cost) {
             Ok(plan) => plan,
             Err(error) => {
@@ -154,4 +142,21 @@ impl Ordering<'_> {
         }
         Ok(ordered)
     }
+}
+
+/// What the planner has to know of a region over `leaves`. `None` if the rows of one are not known, and not to be assumed either.
+fn described(region: &JoinRegion, leaves: &[Node], estimates: &Estimates, assumes_rows: bool) -> Option<Region> {
+    let relations = leaves.iter().map(|leaf| {
+        let rows = estimates.rows(leaf).or(assumes_rows.then_some(UNKNOWN_ROWS))?;
+        Some(Relation {
+            rows,
+            bounds: estimates.bounds(leaf),
+            unfiltered: estimates.unfiltered_rows(leaf).unwrap_or(f64::INFINITY),
+            width: estimates::row_width(&leaf.schema()),
+        })
+    });
+    let relations = relations.collect::<Option<Vec<_>>>()?;
+    let predicates = region.conditions.iter().zip(region.classes());
+    let predicates = predicates.map(|(condition, class)| condition.predicate(leaves, &relations, estimates, class));
+    Some(Region { predicates: predicates.collect(), relations, root: region.root.clone() })
 }

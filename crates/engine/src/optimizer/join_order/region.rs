@@ -226,7 +226,7 @@ fn visible(part: &Part) -> RelationSet {
 }
 
 /// Whether a node is part of a region, and no leaf: a join that the planner knows, or a projection of columns above one.
-fn is_inside(mut node: &Node) -> bool {
+pub(super) fn is_inside(mut node: &Node) -> bool {
     while projected(node).is_some() {
         node = node.children()[0];
     }

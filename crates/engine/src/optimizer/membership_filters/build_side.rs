@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -16,14 +15,14 @@ use crate::index_lookup::IndexLookupExec;
 use crate::membership_filter::MembershipSlot;
 
 /// How many times more rows a build side must be estimated to have than one that is read before it to restrict it.
-const TIMES_SMALLER: usize = 4;
+const TIMES_SMALLER: f64 = 4.0;
 
 /// The build side of a join, and joins on its probe side whose build sides are read first because their keys restrict it.
 ///
 /// Where the probe side consists of rows with keys of another join, build rows with other keys have no partner.
 pub(super) struct EarlyKeys {
     build: Node,
-    rows: usize,
+    rows: f64,
     slots: Vec<Arc<MembershipSlot>>,
 }
 
@@ -34,7 +33,7 @@ impl EarlyKeys {
         if is_looked_up || join.partition_mode() != PartitionMode::CollectLeft || join.keeps_unmatched_build_rows() {
             return Ok(None);
         }
-        let Some(rows) = estimated_rows(join.left())? else { return Ok(None) };
+        let Some(rows) = build_rows(join)? else { return Ok(None) };
         let mut early = Self { build: Arc::clone(join.left()), rows, slots: vec![] };
         match early.on_probe(join.right(), &join.equal_columns())? {
             Some(probe) => join.with_early_builds(early.slots, early.build, probe).map(Some),
@@ -92,7 +91,7 @@ impl EarlyKeys {
             pairs.iter().find(|(column, of_probe)| of_probe == key && same_type(*column)).map(|(column, _)| *column)
         };
         let Some(columns) = keys.iter().map(of_build).collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let is_small = estimated_rows(join.left())?.is_some_and(|rows| rows.saturating_mul(TIMES_SMALLER) <= self.rows);
+        let is_small = build_rows(join)?.is_some_and(|rows| rows * TIMES_SMALLER <= self.rows);
         if !is_small {
             return Ok(None);
         }
@@ -105,7 +104,11 @@ impl EarlyKeys {
     }
 }
 
-fn estimated_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
-    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
-    Ok(statistics.num_rows.get_value().copied())
+/// The estimated rows of a join's build side; `None` if nothing is known of it.
+fn build_rows(join: &HybridJoinExec) -> Result<Option<f64>> {
+    if let Some(estimate) = join.estimate() {
+        return Ok(Some(estimate.build));
+    }
+    let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
+    Ok(statistics.num_rows.get_value().map(|rows| *rows as f64))
 }

@@ -14,6 +14,8 @@ const FOREIGN_THETA_JOINS: [&str; 3] = ["NestedLoopJoinExec", "CrossJoinExec", "
 /// The joins of a plan and what their metrics add up to.
 #[derive(Clone, Debug, Default)]
 pub struct PlanReport {
+    /// Build sides that became probe sides.
+    pub side_swaps: usize,
     /// Nodes that are Overspill's.
     pub hybrid_joins: usize,
     /// Nodes that are DataFusion's equi-joins, rendered.
@@ -192,6 +194,7 @@ impl PlanReport {
             self.spilled_bytes += total(node, "spilled_bytes");
             self.spilled_rows += total(node, "spilled_rows");
             self.recursion_depth = self.recursion_depth.max(highest(node, "recursion_depth"));
+            self.side_swaps += total(node, "side_swaps");
             self.device.add(node);
             self.chunk_passes = self.chunk_passes.max(highest(node, "chunk_passes"));
         } else if node.name() == "ThetaJoinExec" {

@@ -12,8 +12,8 @@ use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, Memory
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::{
-    BlockCompression, Choice, DeviceKind, GpuLinkCompression, OverspillConfig, OverspillSessionExt, PrefixSumProcessor,
-    Strategy, TableChoice, TransferMethod,
+    BlockCompression, BuildSide, Choice, DeviceKind, GpuLinkCompression, OverspillConfig, OverspillSessionExt,
+    PrefixSumProcessor, Strategy, TableChoice, TransferMethod,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -39,6 +39,7 @@ pub struct Settings {
     pub spill_blocks: Choice<BlockCompression>,
     pub max_fanout: usize,
     pub max_recursion_depth: usize,
+    pub build_side: Choice<BuildSide>,
     /// The emulated device, if joins run there.
     pub device: Option<Device>,
 }
@@ -82,6 +83,7 @@ impl Default for Settings {
             spill_blocks: Choice::AUTO,
             max_fanout: 64,
             max_recursion_depth: 8,
+            build_side: BuildSide::Planned.into(),
             device: None,
         }
     }
@@ -116,6 +118,7 @@ impl Settings {
             ),
             max_fanout: *[2, 4, 16, 64, 256].choose(rng).unwrap(),
             max_recursion_depth: *[0, 1, 2, 8, 8, 8].choose(rng).unwrap(),
+            build_side: Choice(*[None, Some(BuildSide::Exchanged), Some(BuildSide::Planned)].choose(rng).unwrap()),
             device: None,
         }
     }
@@ -243,6 +246,7 @@ impl Session {
                 spill_compression: settings.spill_blocks,
                 max_fanout: settings.max_fanout,
                 max_recursion_depth: settings.max_recursion_depth,
+                build_side: settings.build_side,
                 ..OverspillConfig::default()
             }),
         };

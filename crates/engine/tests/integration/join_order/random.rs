@@ -12,7 +12,7 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::SessionContext;
-use overspill::{JoinOrder, OverspillConfig};
+use overspill::{BuildSide, JoinOrder, OverspillConfig};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -39,6 +39,8 @@ struct Tally {
     reordered: u64,
     /// Queries whose plan changes by itself.
     chosen: u64,
+    /// Runs whose joins changed the roles of their sides.
+    swapped: u64,
     /// Runs with less memory than what is not a join needs.
     starved: u64,
 }
@@ -64,6 +66,7 @@ async fn random_queries_give_the_same_rows_in_every_order() {
     assert!(tally.reordered * 2 > tally.random, "{tally:?}");
     assert!(tally.chosen * 50 > tally.queries, "{tally:?}");
     assert!(tally.starved * 10 < tally.queries, "{tally:?}");
+    assert!(tally.swapped * 4 > tally.random, "{tally:?}");
 }
 
 async fn check(seed: u64, export: Option<&Export>, tally: &mut Tally) {
@@ -75,7 +78,9 @@ async fn check(seed: u64, export: Option<&Export>, tally: &mut Tally) {
         partitioned: rng.random_bool(0.5),
         ..Settings::default()
     };
-    let run = |engine, order, memory| run(engine, &settings, order, memory, &case);
+    let exchanged = Settings { build_side: BuildSide::Exchanged.into(), ..settings.clone() };
+    let run_with = |settings, engine, order, memory| run(engine, settings, order, memory, &case);
+    let run = |engine, order, memory| run_with(&settings, engine, order, memory);
     tally.queries += 1;
     let written = run(Engine::Overspill, JoinOrder::AsWritten, Memory::Ample).await;
     let expected = match &written.answer {
@@ -98,10 +103,13 @@ async fn check(seed: u64, export: Option<&Export>, tally: &mut Tally) {
     }
     let chosen = run(Engine::Overspill, JoinOrder::Auto, Memory::Ample).await;
     assert_answers(&chosen, expected, seed, "auto", &case);
-    tally.chosen += u64::from(chosen.plan != written.plan);
-    for memory in [Memory::Ample, Memory::Ample, Memory::JoinLimit(LITTLE)] {
+    tally.chosen += u64::from(joins(&chosen) != joins(&written));
+    for (settings, memory) in
+        [(&settings, Memory::Ample), (&exchanged, Memory::Ample), (&exchanged, Memory::JoinLimit(LITTLE))]
+    {
         let order = JoinOrder::Random(rng.random());
-        let random = run(Engine::Overspill, order, memory).await;
+        let random = run_with(settings, Engine::Overspill, order, memory).await;
+        tally.swapped += u64::from(random.report.side_swaps > 0);
         if memory != Memory::Ample && random.answer.as_ref().is_err_and(is_out_of_memory) {
             tally.starved += 1;
             continue;
@@ -109,9 +117,14 @@ async fn check(seed: u64, export: Option<&Export>, tally: &mut Tally) {
         assert_answers(&random, expected, seed, &order.to_string(), &case);
         if memory == Memory::Ample {
             tally.random += 1;
-            tally.reordered += u64::from(random.plan != written.plan);
+            tally.reordered += u64::from(joins(&random) != joins(&written));
         }
     }
+}
+
+/// The plan without what was estimated, and how far from the truth that was.
+fn joins(run: &Run) -> Vec<&str> {
+    run.plan.lines().map(|line| line.split_once(", build~").map_or(line, |(join, _)| join)).collect()
 }
 
 async fn run(engine: Engine, settings: &Settings, order: JoinOrder, memory: Memory, case: &Case) -> Run {
