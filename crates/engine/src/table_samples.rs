@@ -38,7 +38,7 @@ const ERRORS: f64 = 4.0;
 /// The most places of a small table that is read as a whole, and its most files.
 const MOST_PLACES: usize = 64;
 
-/// A table with so many times the rows of a sample is small: it is read as a whole. Rows of a few months would else be missed in a table of dates.
+/// A table is sampled as a whole if it has at most this many times the rows of a sample. Eight places of a table of dates would miss most years.
 const WHOLE: usize = 4;
 
 /// Bytes of the samples that are kept for later queries.

@@ -132,7 +132,7 @@ impl HybridJoinExec {
         Self { estimate, ..self }
     }
 
-    /// The same join, which runs in place of another one: with the metrics of that, and in so many bytes of its memory, if that is limited.
+    /// The same join in place of another one. It counts into `metrics`, those of the other join. It holds at most the bytes of `room`.
     pub(super) fn in_place_of(self, metrics: ExecutionPlanMetricsSet, room: Room) -> Self {
         Self { metrics, room: Some(room), ..self }
     }

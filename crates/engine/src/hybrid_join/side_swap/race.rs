@@ -80,7 +80,7 @@ enum Next {
 }
 
 impl Race {
-    /// Whether it begins, after so many build rows.
+    /// Whether the race begins. `rows` is the number of build rows that the join has read.
     pub fn is_due(&self, rows: usize) -> bool {
         self.rules.begins_at.is_none_or(|begins_at| rows as f64 > begins_at)
     }
