@@ -142,7 +142,11 @@ impl JoinMemory {
         let kept = bytes.min(account.kept);
         // The limit is checked against floors alone: what a sibling holds beyond its own floor will soon be moved to disk.
         let floors = account.floors + account.kept;
-        let grown = self.check_limit(floors, bytes - kept).and_then(|()| self.floors().try_grow(bytes - kept));
+        let grown = match bytes - kept {
+            // The pool would refuse to grow by nothing where other operators have overdrawn it.
+            0 => Ok(()),
+            more => self.check_limit(floors, more).and_then(|()| self.floors().try_grow(more)),
+        };
         grown.map_err(|error| {
             error.context(format!(
                 "A join that spills needs at least {} for each of its {} partitions; raise the memory limit, or lower \
@@ -258,5 +262,28 @@ impl MemoryHost for UnitHost {
             *floor -= bytes - from_state;
             account.floors -= bytes - from_state;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+
+    #[test]
+    fn floors_that_are_kept_are_lent_where_others_overdraw_the_pool() {
+        const FLOOR: usize = 1 << 10;
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(100 * FLOOR));
+        let join = JoinMemory::new(&pool, "Join".to_owned(), 0, FLOOR, 2, 1, Gauge::new());
+        let mut state = join.unit().grant();
+        state.try_grow(2 * FLOOR).unwrap();
+        assert!(join.is_secured());
+
+        let other = MemoryConsumer::new("other").register(&pool);
+        other.grow(200 * FLOOR);
+        let (first, second) = (join.unit(), join.unit());
+        assert!(first.raise_floor(FLOOR).is_ok());
+        assert!(second.raise_floor(FLOOR + 1).is_err(), "no more than a floor is kept for each unit");
     }
 }

@@ -160,10 +160,8 @@ impl Reading {
         let kept = &mut self.partitions[number].kept;
         let bytes = self.held.add(&batch);
         let has_memory = kept.memory.try_grow(bytes).is_ok();
-        if !has_memory {
-            kept.memory.grow(bytes);
-        }
-        kept.batches.push((batch, bytes));
+        // As a batch on its way, the last one is charged to nobody: an overdrawn pool refuses memory to operators that need it.
+        kept.batches.push((batch, if has_memory { bytes } else { 0 }));
         has_memory
     }
 
