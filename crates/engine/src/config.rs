@@ -319,8 +319,8 @@ config_namespace! {
         /// In which order the joins of a query run: auto: the one that is estimated to be cheapest, if it is clearly cheaper than the order as written; as_written; random:SEED: any order that gives the same rows, drawn by this number, for tests.
         pub join_order: JoinOrder, default = JoinOrder::Auto
 
-        /// Which side of a join its hash table stores. planned: the side that the planner chose. auto: also that side, but if it has more than 4 times its estimated rows, the join reads both sides and stores the one that ends first. exchanged: the other side, for tests. Joins on a GPU, joins with an index and NOT IN always store the planned side.
-        pub build_side: Choice<BuildSide>, default = Choice(Some(BuildSide::Planned))
+        /// Which side of a join its hash table stores. auto: the side that the planner chose; but if it has more than 4 times its estimated rows, the join reads both sides and stores the one that ends first. planned: always the side that the planner chose. exchanged: the other side, for tests. Joins on a GPU, joins with an index and NOT IN always store the planned side.
+        pub build_side: Choice<BuildSide>, default = Choice::AUTO
 
         /// How many rows of a filtered table are read while a query with joins is planned, to count those that pass. More take longer, and tell rarer rows. A table with up to 4 times as many is read as a whole. They are read from Parquet files on this machine, and kept for later queries. 0: none are read.
         pub sampled_rows: usize, default = 32768

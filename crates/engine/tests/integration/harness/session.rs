@@ -83,7 +83,7 @@ impl Default for Settings {
             spill_blocks: Choice::AUTO,
             max_fanout: 64,
             max_recursion_depth: 8,
-            build_side: BuildSide::Planned.into(),
+            build_side: Choice::AUTO,
             device: None,
         }
     }
