@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
     Distinct, Expr, Extension, LogicalPlan, TableSource, Volatility, WindowFunctionDefinition,
 };
 
+use super::generated_names::renamed;
 use super::node::{SharedSubplan, Slot};
 use crate::mark_join::NullAwareMarkJoin;
 
@@ -79,11 +80,20 @@ fn replace(plan: LogicalPlan, part: &LogicalPlan, leaf: &LogicalPlan) -> Result<
 
 /// Whether two plans return the same rows and columns. DataFusion does not compare what their scans read.
 fn is_equal(one: &LogicalPlan, other: &LogicalPlan) -> Result<bool> {
-    if one != other {
+    if one != other && !is_equal_renamed(one, other) {
         return Ok(false);
     }
     let (one, other) = (sources(one)?, sources(other)?);
     Ok(one.len() == other.len() && one.iter().zip(&other).all(|(one, other)| is_same_table(one, other)))
+}
+
+/// Whether two plans have the same columns, and differ in generated names alone.
+fn is_equal_renamed(one: &LogicalPlan, other: &LogicalPlan) -> bool {
+    if discriminant(one) != discriminant(other) || one.schema() != other.schema() {
+        return false;
+    }
+    // A node that does not take other names is as good as another one.
+    matches!((renamed(one), renamed(other)), (Ok(Some(one)), Ok(Some(other))) if one == other)
 }
 
 /// What the scans of a plan read, in the order of the scans.

@@ -1,7 +1,7 @@
 //! Runs equal parts of a query once, such as the rows of a `WITH` that is read several times.
 //!
 //! DataFusion puts a copy of a common table expression wherever its name stands, and runs each copy. [`planner`] finds the copies
-//! that are still equal in the optimized plan ([`equal`]), plans them once, and puts a [`SharedSubplanExec`] in the place of each: a
+//! that are still equal in the optimized plan ([`equal`]), up to names that the optimizer makes up ([`generated_names`]), plans them once, and puts a [`SharedSubplanExec`] in the place of each: a
 //! reader. In a finished plan the input lies below one of the readers, so that EXPLAIN and metrics have it once; the others name it.
 //!
 //! ```text
@@ -20,6 +20,7 @@
 
 mod equal;
 mod exec;
+mod generated_names;
 mod node;
 mod planner;
 mod run;

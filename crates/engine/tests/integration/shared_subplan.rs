@@ -110,7 +110,7 @@ async fn the_view_of_tpch_15_reads_its_table_once() {
 const TOTALS: &str = "WITH c AS (SELECT g, count(*) AS n, sum(v) AS s FROM facts GROUP BY g)";
 
 /// Queries with the number of readers in their plans.
-const SHARED: [(&str, usize); 14] = [
+const SHARED: [(&str, usize); 17] = [
     ("SELECT * FROM c a JOIN c b ON a.n = b.n AND a.s = b.s", 2),
     ("SELECT * FROM c UNION ALL SELECT * FROM c UNION ALL SELECT * FROM c", 3),
     (
@@ -142,6 +142,20 @@ const SHARED: [(&str, usize); 14] = [
         2,
     ),
     (", d AS (SELECT id, k FROM facts ORDER BY id DESC LIMIT 17) SELECT * FROM d UNION ALL SELECT * FROM d", 2),
+    // Common subexpressions and joins that the optimizer names apart in each copy.
+    (
+        ", d AS (SELECT g, sum(coalesce(v * k, 0)) AS s, max(coalesce(v * k, 1)) AS m FROM facts GROUP BY g) SELECT * FROM d UNION ALL SELECT * FROM d",
+        2,
+    ),
+    (
+        ", d AS (SELECT g, k, sum(coalesce(v * id, 0)) AS s FROM facts GROUP BY g, k), e AS (SELECT g, sum(s) AS s FROM d GROUP BY g) \
+         SELECT * FROM d UNION ALL SELECT g, NULL, s FROM e UNION ALL SELECT g + 1, 0, s FROM e",
+        4,
+    ),
+    (
+        ", d AS (SELECT g, count(*) AS n FROM facts WHERE EXISTS (SELECT 1 FROM dims WHERE dims.k = facts.k) GROUP BY g) SELECT * FROM d UNION ALL SELECT * FROM d",
+        2,
+    ),
     (
         ", d AS (SELECT g, s FROM c WHERE s IN (SELECT v * 1000 FROM facts)) SELECT sum(a.s), count(b.s) FROM d a, d b WHERE a.g < b.g",
         2,
@@ -149,7 +163,7 @@ const SHARED: [(&str, usize); 14] = [
 ];
 
 /// Queries in which nothing is shared.
-const NOT_SHARED: [&str; 10] = [
+const NOT_SHARED: [&str; 11] = [
     // Nothing but reading and joining.
     "WITH c AS (SELECT k, v FROM facts WHERE v > 3) SELECT count(*) FROM c a JOIN c b ON a.k = b.v",
     "WITH c AS (SELECT facts.k, w FROM facts JOIN dims ON facts.k = dims.k) SELECT * FROM c UNION ALL SELECT * FROM c",
@@ -161,6 +175,8 @@ const NOT_SHARED: [&str; 10] = [
     // Filters and columns of one reader alone.
     "WITH c AS (SELECT g, sum(v) AS s FROM facts GROUP BY g) SELECT * FROM c WHERE g = 1 UNION ALL SELECT * FROM c WHERE g = 2",
     "WITH c AS (SELECT g, sum(v) AS s, max(v) AS m FROM facts GROUP BY g) SELECT g, s FROM c UNION ALL SELECT g, m FROM c",
+    // Common subexpressions, which have generated names, of other columns.
+    "SELECT g, sum(coalesce(v * k, 0)) AS s FROM facts GROUP BY g UNION ALL SELECT g, sum(coalesce(v * id, 0)) AS s FROM facts GROUP BY g",
     // Other tables.
     "SELECT k, count(*) FROM facts GROUP BY k UNION ALL SELECT k, count(*) FROM none GROUP BY k",
     // What depends on rows around it.
