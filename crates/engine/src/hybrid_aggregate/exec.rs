@@ -47,7 +47,7 @@ impl fmt::Debug for HybridAggregateExec {
 
 impl HybridAggregateExec {
     /// Replaces a final aggregate, the repartition or the union of streams below it, and the partial aggregate below that; or an aggregate that does all in one
-    /// phase. `None` for all others: those with grouping sets, limits, ordered input, floats or nested values as keys or states, or
+    /// phase. `None` for all others: those with a grouping set twice or very many sets, limits, ordered input, floats or nested values as keys or states, or
     /// functions that need an order. Takes in a projection below that computes nothing but sums, differences and products.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ fn is_final(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The aggregate that sees the rows: `node`, or the partial one below it. `None` if more than to group by hash is asked for.
 fn first_of(node: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
-    let last = node.downcast_ref::<AggregateExec>().filter(|last| is_plain(last))?;
+    let last = node.downcast_ref::<AggregateExec>().filter(|last| is_plain(last) && last.group_expr().is_single())?;
     match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => Some(last),
         AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(last),
@@ -102,14 +102,18 @@ fn first_of(node: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
 }
 
 fn is_plain(aggregate: &AggregateExec) -> bool {
-    aggregate.group_expr().is_single()
-        && aggregate.limit_options().is_none()
+    aggregate.limit_options().is_none()
         && *aggregate.input_order_mode() == InputOrderMode::Linear
         && aggregate.dynamic_expressions_produced().is_empty()
 }
 
-/// The partial aggregate below a final one, and below the node between them that brings the states of a group into one stream.
+/// The partial aggregate below a final one, and below the node between them that brings the states of a group into one stream, if there are several.
 fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
+    if let Some(partial) = last.input().downcast_ref::<AggregateExec>() {
+        let is_one = last.input().output_partitioning().partition_count() == 1;
+        return Some(partial)
+            .filter(|partial| *partial.mode() == AggregateMode::Partial && is_plain(partial) && is_one);
+    }
     let partial = last.input().children().first()?.downcast_ref::<AggregateExec>();
     let partial = partial.filter(|partial| *partial.mode() == AggregateMode::Partial && is_plain(partial))?;
     if let Some(all) = last.input().downcast_ref::<CoalescePartitionsExec>() {
@@ -121,7 +125,7 @@ fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
     let is_key = |(number, key): (usize, &Arc<dyn PhysicalExpr>)| {
         key.downcast_ref::<Column>().is_some_and(|column| column.index() == number)
     };
-    let are_keys = keys.len() == partial.group_expr().expr().len() && keys.iter().enumerate().all(is_key);
+    let are_keys = keys.len() == partial.group_expr().num_group_exprs() && keys.iter().enumerate().all(is_key);
     (are_keys && !repartition.preserve_order()).then_some(partial)
 }
 
@@ -182,9 +186,12 @@ impl ExecutionPlan for HybridAggregateExec {
             _ => input,
         };
         let planned = if self.is_repartitioned() {
-            let repartition = self.planned.children()[0];
-            let partial = repartition.children()[0];
-            over(&self.planned, over(repartition, over(partial, input)?)?)?
+            let states = self.planned.children()[0];
+            let states = match states.children()[0] {
+                _ if states.is::<AggregateExec>() => over(states, input)?,
+                partial => over(states, over(partial, input)?)?,
+            };
+            over(&self.planned, states)?
         } else {
             over(&self.planned, input)?
         };

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::logical_expr::Aggregate as LogicalAggregate;
 use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::projection::update_expr;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use overspill_join::grouping::{Groups, PartitionedRows};
 use overspill_join::narrow::Step;
@@ -19,12 +21,20 @@ use overspill_join::narrow::Step;
 use super::Accumulators;
 use super::few_groups::FewFunctions;
 use super::narrow::{NarrowExpressions, column, is_arithmetic};
+use super::sets::{GroupingSet, GroupingSets};
+
+/// The types of keys, and whether each may be null.
+type KeyTypes = Vec<(DataType, bool)>;
 
 /// The keys of groups and the functions of their rows.
 #[derive(Debug)]
 pub(super) struct Functions {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    key_types: Vec<(DataType, bool)>,
+    /// Those of `keys`.
+    row_key_types: KeyTypes,
+    /// Those of groups: after the keys comes the grouping set, if there are several.
+    key_types: KeyTypes,
+    sets: Option<GroupingSets>,
     inputs: Inputs,
     aggregates: Vec<Aggregate>,
     /// Those of `aggregates` whose sums of few groups are narrow.
@@ -46,6 +56,7 @@ pub(super) enum Layout {
 #[derive(Debug, Default)]
 struct Inputs {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
+    types: Vec<DataType>,
     /// Sums, differences and products among them, by their number, as steps of `narrow`.
     steps: Vec<(usize, Step, DataType)>,
     narrow: NarrowExpressions,
@@ -83,6 +94,7 @@ impl Inputs {
         }
         let number = self.expressions.len();
         self.expressions.push(Arc::clone(input));
+        self.types.push(input.data_type(schema)?);
         if is_arithmetic(input)
             && let Some(step) = self.narrow.step(input, schema)?
         {
@@ -141,13 +153,19 @@ impl Functions {
                 && !function.is_distinct()
                 && !function.is_reversed()
         };
-        if !groups.is_single() || groups.is_empty() || !node.aggr_expr().iter().all(takes) {
+        if groups.is_empty() || !node.aggr_expr().iter().all(takes) {
             return Ok(None);
         }
         let keys = groups.expr().iter().map(|(key, _)| below(key)).collect::<Result<Vec<_>>>()?;
         let key_type = |key: &Arc<dyn PhysicalExpr>| Ok((key.data_type(&input)?, key.nullable(&input)?));
-        let key_types = keys.iter().map(key_type).collect::<Result<Vec<_>>>()?;
-        let names = groups.expr().iter().map(|(_, name)| name);
+        let row_key_types = keys.iter().map(key_type).collect::<Result<Vec<_>>>()?;
+        let (key_types, sets) = if groups.is_single() {
+            (row_key_types.clone(), None)
+        } else {
+            let Some((key_types, sets)) = grouping_sets(node, &row_key_types)? else { return Ok(None) };
+            (key_types, Some(sets))
+        };
+        let names = groups.expr().iter().map(|(_, name)| name.as_str()).chain([LogicalAggregate::INTERNAL_GROUPING_ID]);
         let key_fields = names
             .zip(&key_types)
             .map(|(name, (data_type, may_be_null))| FieldRef::new(Field::new(name, data_type.clone(), *may_be_null)));
@@ -182,7 +200,7 @@ impl Functions {
         let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
         let are_fixed = fields.iter().all(|field| PartitionedRows::orders(field.data_type()));
         let rows = are_fixed.then(|| Arc::new(Schema::new([key_fields, fields].concat())));
-        Ok(Some(Self { keys, key_types, inputs, aggregates, few, rows, states }))
+        Ok(Some(Self { keys, row_key_types, key_types, sets, inputs, aggregates, few, rows, states }))
     }
 
     /// The schema of columns in `layout`. `None` for [`Layout::Rows`] if a function has a nested input: such rows are kept as states.
@@ -193,14 +211,30 @@ impl Functions {
         }
     }
 
-    /// The number of key columns.
+    /// The number of key columns of groups.
     pub fn keys(&self) -> usize {
         self.key_types.len()
     }
 
+    /// The grouping sets; `None` if all groups have all keys.
+    pub fn sets(&self) -> Option<&GroupingSets> {
+        self.sets.as_ref()
+    }
+
+    /// A table of the groups of all sets.
     pub fn groups(&self) -> Result<Groups> {
-        let groups = Groups::try_new(&self.key_types);
-        groups.ok_or_else(|| internal_datafusion_err!("keys of groups cannot be packed: {:?}", self.key_types))
+        groups_of(&self.key_types)
+    }
+
+    /// A table of the groups of rows, which have all keys.
+    pub fn groups_of_rows(&self) -> Result<Groups> {
+        groups_of(&self.row_key_types)
+    }
+
+    /// A table of the groups of a set; `None` if that has no keys.
+    pub fn groups_of_set(&self, set: &GroupingSet) -> Result<Option<Groups>> {
+        let types: KeyTypes = set.present(&self.key_types).cloned().collect();
+        (!types.is_empty()).then(|| groups_of(&types)).transpose()
     }
 
     pub fn accumulators(&self) -> Result<Accumulators> {
@@ -265,7 +299,19 @@ impl Functions {
         Ok(())
     }
 
-    /// Adds columns of a layout to their groups.
+    /// Makes the states of one group of no rows.
+    pub fn add_group_of_no_rows(&self, accumulators: &mut Accumulators) -> Result<()> {
+        // Accumulators take a group for seen if they get no rows at all: a row that is dropped tells them otherwise.
+        let (null_row, dropped) =
+            (|input: &usize| new_null_array(&self.inputs.types[*input], 1), BooleanArray::from(vec![false]));
+        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+            let arguments: Vec<ArrayRef> = aggregate.arguments.iter().map(null_row).collect();
+            accumulator.update_batch(&arguments, &[0], Some(&dropped), 1)?;
+        }
+        Ok(())
+    }
+
+    /// Adds columns of a layout, those of the keys left out, to their groups.
     pub fn merge(
         &self,
         accumulators: &mut Accumulators,
@@ -273,7 +319,7 @@ impl Functions {
         numbers: &[usize],
         groups: usize,
     ) -> Result<()> {
-        let mut rest = &columns[self.keys()..];
+        let mut rest = columns;
         if layout == Layout::Rows {
             let mut varying = rest.iter().cloned();
             let inputs = self.inputs.expressions.iter().map(|input| match constant(input) {
@@ -293,6 +339,24 @@ impl Functions {
         }
         Ok(())
     }
+}
+
+/// The grouping sets of an aggregate that sees rows, and the types of the keys of their groups; `None` if it does not return states, or a set comes twice.
+fn grouping_sets(node: &AggregateExec, row_key_types: &[(DataType, bool)]) -> Result<Option<(KeyTypes, GroupingSets)>> {
+    let groups = node.group_expr();
+    if *node.mode() != AggregateMode::Partial {
+        return Ok(None);
+    }
+    let types = row_key_types.iter().map(|(data_type, _)| data_type.clone()).collect();
+    let id_type = node.schema().field(row_key_types.len()).data_type().clone();
+    let Some(sets) = GroupingSets::of(groups, types, &id_type)? else { return Ok(None) };
+    let keys = row_key_types.iter().zip(groups.exprs_nullable());
+    let keys = keys.map(|((data_type, may_be_null), may_be_absent)| (data_type.clone(), *may_be_null || may_be_absent));
+    Ok(Some((keys.chain([(id_type, false)]).collect(), sets)))
+}
+
+fn groups_of(types: &[(DataType, bool)]) -> Result<Groups> {
+    Groups::try_new(types).ok_or_else(|| internal_datafusion_err!("keys of groups cannot be packed: {types:?}"))
 }
 
 impl Aggregate {

@@ -130,7 +130,8 @@ impl Merge {
         self.numbers.clear();
         self.groups.number(&columns[..self.functions.keys()], &mut self.numbers).map_err(to_datafusion)?;
         let groups = self.groups.len();
-        self.functions.merge(&mut self.accumulators, (layout, &columns), &self.numbers, groups)?;
+        let values = (layout, &columns[self.functions.keys()..]);
+        self.functions.merge(&mut self.accumulators, values, &self.numbers, groups)?;
         let bytes = self.bytes();
         // In steps, as the pool is shared.
         let has_room = bytes <= self.memory.size()

@@ -57,6 +57,19 @@ impl Rows {
         self.rows
     }
 
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The columns of each part.
+    pub fn parts(&self) -> &[Vec<ArrayRef>] {
+        &self.parts
+    }
+
+    pub fn into_parts(self) -> Vec<Vec<ArrayRef>> {
+        self.parts
+    }
+
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         self.bytes

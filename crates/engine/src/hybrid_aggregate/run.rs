@@ -15,9 +15,9 @@ use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::cascade::Cascade;
 use super::files::Files;
 use super::functions::Functions;
-use super::local::LocalGroups;
 use super::merge::{FEW_ROWS, Merge};
 use super::metrics::{InputMetrics, Metrics};
 use super::partitions::{Part, StatePartitions};
@@ -64,8 +64,7 @@ impl Run {
             let metrics = metrics.of_input(partition);
             inputs.push(InputStream {
                 rows: input.execute(partition, Arc::clone(&context))?,
-                groups: LocalGroups::new(functions, metrics.clone())?,
-                partitions: Arc::clone(&states),
+                groups: Cascade::new(functions, &states, metrics.clone())?,
                 memory: consumer.with_can_spill(true).register(context.memory_pool()),
                 metrics,
             });
@@ -133,8 +132,7 @@ async fn read_all(inputs: Vec<InputStream>, partitions: Arc<StatePartitions>) ->
 
 struct InputStream {
     rows: SendableRecordBatchStream,
-    groups: LocalGroups,
-    partitions: Arc<StatePartitions>,
+    groups: Cascade,
     memory: MemoryReservation,
     metrics: InputMetrics,
 }
@@ -143,16 +141,14 @@ impl InputStream {
     async fn read(mut self) -> Result<()> {
         while let Some(batch) = self.rows.next().await.transpose()? {
             let _timer = self.metrics.time.timer();
-            if let Some(rows) = self.groups.add(&batch)? {
-                self.partitions.add(&rows)?;
-            }
+            self.groups.add(&batch)?;
             let bytes = self.groups.bytes();
             // A table that gets no memory is partitioned early, in files if there is no other room.
             if bytes > self.memory.size() && self.memory.try_resize(bytes).is_err() {
-                self.partitions.add(&self.groups.take()?)?;
+                self.groups.finish()?;
             }
         }
         let _timer = self.metrics.time.timer();
-        self.partitions.add(&self.groups.take()?)
+        self.groups.finish()
     }
 }

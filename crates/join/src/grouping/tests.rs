@@ -204,6 +204,21 @@ fn columns_are_ordered_by_partition() {
     assert!(!PartitionedRows::orders(&DataType::Null));
 }
 
+/// A column of one value takes no bits, also where the others take all bits of a word.
+#[test]
+fn a_column_of_one_value_takes_no_bits() {
+    let one: ArrayRef = Arc::new(Int64Array::from(vec![5; 3]));
+    let all: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0]));
+    for of_all_bits in 1..4 {
+        let columns = [vec![Arc::clone(&one)], vec![Arc::clone(&all); of_all_bits]].concat();
+        let mut groups = Groups::try_new(&vec![(DataType::Int64, false); columns.len()]).unwrap();
+        let mut numbers = vec![];
+        groups.number(&columns, &mut numbers).unwrap();
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(groups.take().unwrap(), columns);
+    }
+}
+
 /// Values that lie further and further apart, and longer and longer texts: keys get more and more bits until they are rows.
 #[test]
 fn keys_are_packed_anew() {

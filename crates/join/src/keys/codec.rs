@@ -297,7 +297,7 @@ pub(crate) trait Packed: Copy + Default + Send {
     /// Appends a value of this many bits.
     fn append(self, value: u128, bits: usize) -> Self;
 
-    /// The value of this many bits that has `below` bits below it.
+    /// The value of this many bits that has `below` bits below it. Those may be all bits, if the value has none.
     fn bits_at(self, below: usize, bits: usize) -> u128;
 }
 
@@ -315,7 +315,7 @@ impl Packed for u64 {
 
     #[inline(always)]
     fn bits_at(self, below: usize, bits: usize) -> u128 {
-        lowest(u128::from(self >> below), bits)
+        lowest(u128::from(self.checked_shr(below as u32).unwrap_or(0)), bits)
     }
 }
 
@@ -330,7 +330,8 @@ impl Packed for [u64; 2] {
 
     #[inline(always)]
     fn bits_at(self, below: usize, bits: usize) -> u128 {
-        lowest((u128::from(self[1]) << 64 | u128::from(self[0])) >> below, bits)
+        let word = u128::from(self[1]) << 64 | u128::from(self[0]);
+        lowest(word.checked_shr(below as u32).unwrap_or(0), bits)
     }
 }
 
