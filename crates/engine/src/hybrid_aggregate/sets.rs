@@ -1,4 +1,4 @@
-//! Grouping sets, and which of them are made of which.
+//! The grouping sets of an aggregate. The groups of one set are computed from the groups of another.
 
 use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::DataType;
@@ -21,14 +21,16 @@ pub(super) struct GroupingSets {
 pub(super) struct GroupingSet {
     /// Whether each key is NULL in all groups.
     absent: Vec<bool>,
-    /// The number of the set whose groups are grouped again. That of the first is its own.
+    /// The number of the set that this one is computed from. The first set is computed from rows, and has its own number here.
     pub of: usize,
     /// The value that tells the groups of the set from those of others; `None` if they are not returned.
     id: Option<ScalarValue>,
 }
 
 impl GroupingSets {
-    /// The sets of an aggregate whose keys have these types, and whose groups are told apart by values of `id_type`. The first has all keys, even if its groups are not returned. `None` if a set
+    /// The sets of `groups`. `types` are the types of the keys. `id_type` is the type of the column that tells the sets apart.
+    ///
+    /// The first set always has all keys. If the query does not ask for that set, its groups are not returned. Returns `None` if a set
     /// comes twice, or if there are more than [`MOST_SETS`].
     ///
     /// # Errors

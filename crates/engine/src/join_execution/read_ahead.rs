@@ -155,12 +155,12 @@ impl Reading {
         if has_ended { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    /// Keeps a batch of a partition. Returns false if there is no memory for it; it is kept all the same.
+    /// Keeps a batch of a partition. Returns false if there is no memory for it. The batch is kept all the same, and not charged.
     pub fn keep(&mut self, number: usize, batch: RecordBatch) -> bool {
         let kept = &mut self.partitions[number].kept;
         let bytes = self.held.add(&batch);
         let has_memory = kept.memory.try_grow(bytes).is_ok();
-        // As a batch on its way, the last one is charged to nobody: an overdrawn pool refuses memory to operators that need it.
+        // The pool has refused memory for this batch, so it is not charged. A charge beyond the limit would make the pool refuse memory to other operators.
         kept.batches.push((batch, if has_memory { bytes } else { 0 }));
         has_memory
     }

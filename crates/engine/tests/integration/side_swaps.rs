@@ -6,7 +6,7 @@ use overspill::{BuildSide, Choice};
 use crate::harness::run::Run;
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
-/// The rows of the build side. All pass its filter, but DataFusion is told to estimate that one in a hundred does.
+/// The rows of the build side. The filter drops none of them. The setting makes DataFusion estimate that it keeps one row in a hundred.
 const LARGE: usize = 400_000;
 /// Those of the other side.
 const SMALL: usize = 9_000;

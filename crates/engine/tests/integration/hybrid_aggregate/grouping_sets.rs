@@ -17,7 +17,7 @@ async fn sessions(settings: &Settings) -> (Session, Session) {
     (ours, theirs)
 }
 
-/// `ROLLUP` or `CUBE` of keys, or some sets of them, none of which comes twice.
+/// The grouping clause of a random query: a `ROLLUP`, a `CUBE`, or different sets of `keys`.
 fn random_sets(rng: &mut StdRng, keys: &[&str]) -> String {
     match rng.random_range(0..4) {
         0 => format!("ROLLUP ({})", keys.join(", ")),
